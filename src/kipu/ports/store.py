@@ -1,0 +1,334 @@
+"""The store contract: what every place that keeps sessions does, whatever it is made of."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from kipu.ports.head import EMPTY_PATCH, Head, HeadPatch
+
+T = TypeVar("T")
+
+# Arrivals, decisions and stop requests are the control lane: whoever may write them needs no lease (architecture §3).
+LEASE_FREE_TYPES = frozenset(
+    {
+        "session_init",
+        "user_message",
+        "approval_decision",
+        "stop_requested",
+        "message_settled",
+        "metadata_changed",
+        "event_pinned",
+        "delivery",
+        "note",
+        "key_bound",
+    }
+)
+
+MAX_PAGE = 1_000
+IDEMPOTENCY_RETENTION_S = 90 * 24 * 3600
+
+
+class Record(NamedTuple):
+    """One event as a store sees it: the envelope, and a body that it never looks into.
+
+    `timestamp` is ISO 8601 UTC text with microseconds and `Z`. `body` is one JSON object in UTF-8 without line breaks.
+    `tokens` is what the body costs in a window, counted once. `urgent` asks a buffering store to sync now (B53).
+    """
+
+    event_id: str
+    event_type: str
+    timestamp: str
+    body: bytes
+    tokens: int = 0
+    turn_id: str | None = None
+    trace_id: str | None = None
+    principal: str | None = None
+    v: int = 1
+    urgent: bool = False
+
+
+class StoredEvent(NamedTuple):
+    """A record with the place the store gave it. `seq` alone orders a session (C1)."""
+
+    seq: int
+    session_id: str
+    record: Record
+
+
+class Binding(NamedTuple):
+    """Make `key` lead to the session, if it now leads to `expected` (None: to nothing)."""
+
+    key: str
+    expected: str | None = None
+
+
+class Appended(NamedTuple):
+    """Where a batch stands. With `duplicate`, it stood there before, maybe in another session (C4)."""
+
+    session_id: str
+    first_seq: int
+    last_seq: int
+    duplicate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to append turn events, until `expires_at` or until somebody claims with a higher token."""
+
+    session_id: str
+    owner: str
+    token: int
+    ttl_s: float
+    expires_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class SessionQuery:
+    """Which heads to list. Every condition given must hold. `cursor` comes from the page before."""
+
+    tenant: str | None = None
+    owner: str | None = None
+    statuses: frozenset[str] | None = None
+    tags: frozenset[str] = frozenset()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    key: str | None = None
+    key_prefix: str | None = None
+    forked_from: str | None = None
+    pinned: bool | None = None
+    created_after: str | None = None
+    created_before: str | None = None
+    active_after: str | None = None
+    active_before: str | None = None
+    unindexed: bool = False  # only sessions whose index lags behind their log
+    order: str = "last_activity_at"  # or "created_at"
+    descending: bool = True
+    limit: int = 100
+    cursor: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IndexEntry:
+    """The search terms of one event, in the order they stand, so that phrases can be found."""
+
+    session_id: str
+    seq: int
+    terms: tuple[str, ...]
+
+
+class Phrase(NamedTuple):
+    """Terms that must follow one another; with `prefix`, the last may go on."""
+
+    terms: tuple[str, ...]
+    prefix: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SearchQuery:
+    """Events that contain every phrase, newest first."""
+
+    phrases: tuple[Phrase, ...]
+    tenant: str | None = None
+    owner: str | None = None
+    session_id: str | None = None
+    statuses: frozenset[str] | None = None
+    limit: int = 50
+    cursor: str | None = None
+
+
+class Hit(NamedTuple):
+    """One event that a search found."""
+
+    session_id: str
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """Some items and, where there are more, the cursor that leads on."""
+
+    items: tuple[T, ...]
+    cursor: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Something in the store that cannot be read as it should. Nothing of it was deleted."""
+
+    session_id: str | None
+    reason: str  # stable word: torn, checksum, json, gap, order, duplicate, page, missing_blob, foreign, unreadable
+    where: str  # file or table, relative to the store
+    offset: int | None = None
+    length: int | None = None
+    seq: int | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ErasureReceipt:
+    """What an erasure removed, place by place (counts of rows, files or bytes)."""
+
+    session_id: str
+    erased_at: str
+    removed: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class StoreDescription:
+    """What a store is and what it promises."""
+
+    url: str
+    kind: str
+    durability: str
+    loss_window: str  # what a power cut may take of what was acknowledged, in words
+    search: bool
+    read_only: bool = False
+    notes: tuple[str, ...] = ()
+
+
+class EventStore(Protocol):
+    """Keep sessions: an append-only log and a head for each, bindings, leases, blobs and a search index.
+
+    Contract:
+    - `append` is atomic, durable on return at the stated level, and gives gapless `seq` from `base_seq + 1` (C1, C2).
+    - It applies `head` and `bind` in the same transaction. It refuses, with nothing changed: a `token` that is not the
+      session's newest (C3), an `expected_seq` that is not its `last_seq`, a binding that is not where `bind` expects it, a
+      batch with lease-needing types and no token while somebody's lease is live, `session_init` for an id that exists or was
+      erased, and anything else for an id that does not exist (B24).
+    - A known `idempotency_key` returns the first outcome, in whichever session it was, and appends nothing (C2, C4). Equal
+      content under another key is another event.
+    - A cancelled `append` has either happened whole, and then returns normally with the cancellation delivered at the next
+      await, or not at all.
+    - What cannot be read is an error or a reported damage, never "no session" (A50), never deleted (C16).
+    - Bodies, blobs and terms are opaque. Stores know nothing of principals or models.
+
+    Raises everywhere: StoreUnavailableError, StoreFullError, StoreReadOnlyError, StoreCorruptError, StoreClosedError.
+    """
+
+    def describe(self) -> StoreDescription:
+        """Return what this store is."""
+        ...
+
+    async def append(
+        self,
+        session_id: str,
+        records: Sequence[Record],
+        *,
+        head: HeadPatch = EMPTY_PATCH,
+        bind: Binding | None = None,
+        token: int | None = None,
+        expected_seq: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> Appended:
+        """Append `records` as one batch.
+
+        Raises: SessionNotFoundError, SessionExistsError, SessionErasedError, LeaseLostError, LeaseRequiredError, ConflictError.
+        """
+        ...
+
+    async def read(
+        self,
+        session_id: str,
+        *,
+        after: int = 0,
+        until: int | None = None,
+        limit: int = MAX_PAGE,
+        backwards: bool = False,
+    ) -> list[StoredEvent]:
+        """Return at most `limit` own events with after < seq <= until: the first ones, or with `backwards` the last ones.
+
+        With `backwards` the newest comes first. The cost does not grow with the length of the log (B6).
+        Raises: SessionNotFoundError.
+        """
+        ...
+
+    async def head(self, session_id: str) -> Head | None:
+        """Return the head, or None where there is no such session (erased ones included)."""
+        ...
+
+    async def list(self, query: SessionQuery) -> Page[Head]:
+        """Return a page of heads; a page costs the same however deep it is (keyset)."""
+        ...
+
+    async def index(self, entries: Sequence[IndexEntry], *, indexed: Mapping[str, int]) -> None:
+        """Take in terms and move `indexed_seq` of the named sessions, together. Taking the same entry twice is harmless."""
+        ...
+
+    async def search(self, query: SearchQuery) -> Page[Hit]:
+        """Return events that hold every phrase, newest first. Only what was indexed is found."""
+        ...
+
+    async def drop_index(self) -> None:
+        """Forget every term and set every `indexed_seq` to 0, so that the index is built anew."""
+        ...
+
+    async def bind(self, key: str, session_id: str, *, expected: str | None = None) -> None:
+        """Make `key` lead to `session_id` if it now leads to `expected` (None: to nothing).
+
+        Raises: ConflictError, SessionNotFoundError.
+        """
+        ...
+
+    async def resolve(self, key: str) -> str | None:
+        """Return the session id that `key` leads to."""
+        ...
+
+    async def claim(self, session_id: str, *, owner: str, ttl_s: float) -> Lease | None:
+        """Return a lease with the next token, or None while another owner's is live.
+
+        A lease is over when released, expired, or held by a process of this host that is dead (`ports.owner`). The same owner
+        claiming again gets a new token, and its old one is stale.
+        Raises: SessionNotFoundError.
+        """
+        ...
+
+    async def renew(self, lease: Lease) -> Lease:
+        """Return the lease with a later expiry. Raises: LeaseLostError."""
+        ...
+
+    async def release(self, lease: Lease, *, expected_seq: int | None = None) -> bool:
+        """Give the lease back. Return False, still holding it, if `expected_seq` is given and something arrived since.
+
+        A lease that was lost is not an error here: there is nothing left to give back, and True is returned.
+        """
+        ...
+
+    async def runnable(self, *, now: str, limit: int) -> list[Head]:
+        """Return sessions with work that is due and without a live lease, those due longest first."""
+        ...
+
+    def follow(self, session_id: str | None = None, *, after: int = 0) -> AsyncIterator[StoredEvent]:
+        """Yield own events with seq > `after`, then every new one as it is committed, from any process; skip none.
+
+        Without a session id: every event of every session committed from now on, in order within each session.
+        New events of other processes are seen within 50 ms.
+        """
+        ...
+
+    async def put_blob(self, session_id: str, data: bytes) -> str:
+        """Keep `data` durably and return its digest (SHA-256, hex). Keeping the same twice is harmless."""
+        ...
+
+    async def get_blob(self, session_id: str, digest: str) -> bytes:
+        """Return the bytes. Raises: BlobNotFoundError."""
+        ...
+
+    async def blobs(self, session_id: str) -> list[str]:
+        """Return the digests of the session's own blobs."""
+        ...
+
+    async def erase(self, session_id: str, *, lease: Lease) -> ErasureReceipt:
+        """Remove every byte of the session and leave a tombstone, so that the id is not used again (C20).
+
+        Killed in the middle it goes on when called again. Raises: SessionNotFoundError, LeaseLostError.
+        """
+        ...
+
+    async def verify(self, session_id: str | None = None) -> list[Damage]:
+        """Return what is damaged in one session, or in the whole store."""
+        ...
+
+    async def close(self) -> None:
+        """Finish what was accepted and close every handle. Closing twice is harmless."""
+        ...
