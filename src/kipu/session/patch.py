@@ -1,0 +1,253 @@
+"""Head patches: how each event changes its session's row. Pure and without knowledge of the row, so that any writer can say it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from kipu.events import boundary, conversation, turn
+from kipu.events.content import text_of
+from kipu.events.event import SessionEvent, utc_text
+from kipu.ports.head import HeadPatch
+
+PREVIEW_CHARACTERS = 120
+WINDOW_NOTE = "kipu.window"
+_OWN_NAMES = ("title", "tags", "pinned")
+
+
+class _Patch:
+    """The operations collected over one batch; a later event of the batch overrides an earlier one."""
+
+    def __init__(self) -> None:
+        self.set: dict[str, Any] = {}
+        self.default: dict[str, Any] = {}
+        self.max: dict[str, Any] = {}
+        self.min: dict[str, Any] = {}
+        self.merge: dict[str, dict[str, Any]] = {}
+        self.at: dict[str, int] = {}
+        self.insert_at: dict[str, list[int]] = {}
+        self.insert: dict[str, list[int]] = {}
+        self.discard: dict[str, list[int]] = {}
+        self.previews: list[tuple[int, str, str]] = []
+
+    def put(self, **values: Any) -> None:
+        for name, value in values.items():
+            self.at.pop(name, None)
+            self.set[name] = value
+
+    def place(self, name: str, index: int) -> None:
+        self.set.pop(name, None)
+        self.at[name] = index
+
+    def active(self, event: SessionEvent) -> None:
+        if event.timestamp is not None:
+            moment = utc_text(event.timestamp)
+            self.max["last_activity_at"] = max(self.max.get("last_activity_at", ""), moment)
+
+    def preview(self, index: int, event: SessionEvent, text: str) -> None:
+        self.previews.append((index, event.event_type, one_line(text)))
+
+    def done(self) -> HeadPatch:
+        return HeadPatch(
+            set=self.set,
+            default=self.default,
+            max=self.max,
+            min=self.min,
+            merge=self.merge,
+            at=self.at,
+            insert_at=self.insert_at,
+            insert=self.insert,
+            discard=self.discard,
+            previews=self.previews[-3:],
+        )
+
+
+def patch_for(events: Sequence[SessionEvent]) -> HeadPatch:
+    """Return how one batch of events changes the head."""
+    patch = _Patch()
+    for index, event in enumerate(events):
+        handler = _HANDLERS.get(event.event_type)
+        if handler is not None:
+            handler(patch, index, event)
+    return patch.done()
+
+
+def one_line(text: str) -> str:
+    """Return the start of `text` as one line for lists."""
+    return " ".join(text[: PREVIEW_CHARACTERS * 4].split())[:PREVIEW_CHARACTERS]
+
+
+def _session_init(patch: _Patch, index: int, event: SessionEvent) -> None:
+    init = cast(boundary.SessionInitEvent, event)
+    patch.put(status="active", owner=init.owner, tenant=init.tenant)
+    if init.timestamp is not None:
+        patch.put(created_at=utc_text(init.timestamp))
+    given = {"key": init.key, "title": init.title, "workspace": init.workspace, "origin": init.origin}
+    patch.put(**{name: value for name, value in given.items() if value is not None})
+    metadata = {name: value for name, value in init.metadata.items() if name not in _OWN_NAMES}
+    patch.put(**{name: value for name, value in init.metadata.items() if name in _OWN_NAMES})
+    if metadata:
+        patch.merge["metadata"] = metadata
+    if init.forked_from is not None:
+        patch.put(forked_from=init.forked_from.session_id, base_seq=init.forked_from.seq)
+    patch.put(**(init.inherited or {}))
+    patch.active(event)
+
+
+def _instruction(patch: _Patch, index: int, event: SessionEvent) -> None:
+    patch.place("instruction_seq", index)
+
+
+def _user_message(patch: _Patch, index: int, event: SessionEvent) -> None:
+    message = cast(conversation.UserMessageEvent, event)
+    text = text_of(message.content)
+    if message.queued:
+        patch.insert_at.setdefault("waiting", []).append(index)
+    if one_line(text):
+        patch.default.setdefault("first_text", one_line(text))
+    patch.preview(index, event, text)
+    patch.active(event)
+
+
+def _agent_message(patch: _Patch, index: int, event: SessionEvent) -> None:
+    patch.preview(index, event, text_of(cast(conversation.AgentMessageEvent, event).content))
+    patch.active(event)
+
+
+def _tool_call(patch: _Patch, index: int, event: SessionEvent) -> None:
+    patch.preview(index, event, cast(conversation.ToolCallEvent, event).tool_name)
+    patch.active(event)
+
+
+def _tool_result(patch: _Patch, index: int, event: SessionEvent) -> None:
+    if cast(conversation.ToolResultEvent, event).pinned:
+        patch.insert_at.setdefault("pins", []).append(index)
+    patch.active(event)
+
+
+def _model_call(patch: _Patch, index: int, event: SessionEvent) -> None:
+    start = cast(conversation.ModelCallEvent, event).window.get("from")
+    if isinstance(start, int):
+        patch.put(window_seq=start)
+
+
+def _turn_started(patch: _Patch, index: int, event: SessionEvent) -> None:
+    started = cast(turn.TurnStartedEvent, event)
+    patch.put(open_turn=started.turn_id, parked=False, decided=False, stop=None, not_before=None)
+    patch.place("open_turn_seq", index)
+    _consume(patch, started.consumes)
+    patch.active(event)
+
+
+def _turn_steered(patch: _Patch, index: int, event: SessionEvent) -> None:
+    _consume(patch, cast(turn.TurnSteeredEvent, event).consumes)
+
+
+def _consume(patch: _Patch, seqs: Sequence[int]) -> None:
+    if seqs:
+        patch.discard.setdefault("waiting", []).extend(seqs)
+
+
+def _turn_parked(patch: _Patch, index: int, event: SessionEvent) -> None:
+    until = cast(turn.TurnParkedEvent, event).until
+    patch.put(parked=True, not_before=utc_text(until) if until else None)
+
+
+def _turn_resumed(patch: _Patch, index: int, event: SessionEvent) -> None:
+    patch.put(parked=False, decided=False, not_before=None)
+
+
+def _stop_requested(patch: _Patch, index: int, event: SessionEvent) -> None:
+    patch.put(stop=cast(turn.StopRequestedEvent, event).turn_id)
+
+
+def _approval_decision(patch: _Patch, index: int, event: SessionEvent) -> None:
+    patch.put(decided=True)
+
+
+def _turn_finished(patch: _Patch, index: int, event: SessionEvent) -> None:
+    patch.put(open_turn=None, open_turn_seq=0, parked=False, decided=False, stop=None, not_before=None)
+    patch.active(event)
+
+
+def _message_settled(patch: _Patch, index: int, event: SessionEvent) -> None:
+    _consume(patch, cast(turn.MessageSettledEvent, event).seqs)
+
+
+def _compaction(patch: _Patch, index: int, event: SessionEvent) -> None:
+    patch.place("compaction_seq", index)
+
+
+def _consolidation(patch: _Patch, index: int, event: SessionEvent) -> None:
+    patch.put(consolidated_seq=cast(boundary.ConsolidationEvent, event).to_seq)
+
+
+def _rewind(patch: _Patch, index: int, event: SessionEvent) -> None:
+    rewind = cast(boundary.RewindEvent, event)
+    patch.place("rewind_seq", index)
+    patch.min["consolidated_seq"] = min(rewind.to_seq, patch.min.get("consolidated_seq", rewind.to_seq))
+    patch.put(
+        instruction_seq=rewind.instruction_seq,
+        compaction_seq=rewind.compaction_seq,
+        window_seq=rewind.window_seq,
+    )
+
+
+def _metadata_changed(patch: _Patch, index: int, event: SessionEvent) -> None:
+    change = cast(boundary.MetadataChangedEvent, event)
+    empty: dict[str, Any] = {"title": None, "tags": [], "pinned": False}
+    own = {name: value for name, value in change.set.items() if name in _OWN_NAMES}
+    own.update({name: empty[name] for name in change.unset if name in _OWN_NAMES})
+    patch.put(**own)
+    free = {name: value for name, value in change.set.items() if name not in _OWN_NAMES}
+    free.update(dict.fromkeys((name for name in change.unset if name not in _OWN_NAMES), None))
+    if free:
+        patch.merge.setdefault("metadata", {}).update(free)
+
+
+def _status_changed(patch: _Patch, index: int, event: SessionEvent) -> None:
+    patch.put(status=cast(boundary.StatusChangedEvent, event).status)
+
+
+def _key_bound(patch: _Patch, index: int, event: SessionEvent) -> None:
+    patch.put(key=cast(boundary.KeyBoundEvent, event).key)
+
+
+def _event_pinned(patch: _Patch, index: int, event: SessionEvent) -> None:
+    pinned = cast(boundary.EventPinnedEvent, event)
+    target = patch.insert if pinned.on else patch.discard
+    target.setdefault("pins", []).extend(pinned.seqs)
+
+
+def _note(patch: _Patch, index: int, event: SessionEvent) -> None:
+    note = cast(boundary.NoteEvent, event)
+    start = note.data.get("from")
+    if note.kind == WINDOW_NOTE and isinstance(start, int):
+        patch.put(window_seq=start)
+
+
+_HANDLERS: dict[str, Callable[[_Patch, int, SessionEvent], None]] = {
+    "session_init": _session_init,
+    "instruction": _instruction,
+    "user_message": _user_message,
+    "agent_message": _agent_message,
+    "tool_call": _tool_call,
+    "tool_result": _tool_result,
+    "model_call": _model_call,
+    "turn_started": _turn_started,
+    "turn_steered": _turn_steered,
+    "turn_parked": _turn_parked,
+    "turn_resumed": _turn_resumed,
+    "stop_requested": _stop_requested,
+    "approval_decision": _approval_decision,
+    "turn_finished": _turn_finished,
+    "message_settled": _message_settled,
+    "compaction": _compaction,
+    "consolidation": _consolidation,
+    "rewind": _rewind,
+    "metadata_changed": _metadata_changed,
+    "status_changed": _status_changed,
+    "key_bound": _key_bound,
+    "event_pinned": _event_pinned,
+    "note": _note,
+}
