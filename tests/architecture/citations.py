@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
 from collections.abc import Iterable, Iterator
@@ -43,6 +44,20 @@ def cited_in(text: str) -> set[str]:
     }
 
 
+def cited_by_decorator(file: SourceFile) -> set[str]:
+    """Return what the conformance suite cites: `@requirement(30, "A39")` checks ST-30 and A39."""
+    numbers: set[str] = set()
+    for function in file.functions():
+        for call in function.decorator_list:
+            if not isinstance(call, ast.Call) or ast.unparse(call.func) != "requirement":
+                continue
+            for argument in call.args:
+                if isinstance(argument, ast.Constant):
+                    is_number = isinstance(argument.value, int)
+                    numbers |= cited_in(f"ST-{argument.value}" if is_number else str(argument.value))
+    return numbers
+
+
 def citing_files() -> list[SourceFile]:
     """Return the tests and the shipped conformance suite; this folder's own bookkeeping cites nothing."""
     bookkeeping = {"tests/architecture/citations.py", "tests/architecture/test_promises.py"}
@@ -50,9 +65,10 @@ def citing_files() -> list[SourceFile]:
 
 
 def cited() -> set[str]:
-    """Return every number cited in a docstring or comment of the tests."""
+    """Return every number cited in a docstring or comment of the tests, or by the conformance suite."""
     numbers: set[str] = set()
     for file in citing_files():
+        numbers |= cited_by_decorator(file)
         for text in [*file.docstrings(), *(comment for _, comment in file.comments())]:
             numbers |= cited_in(text)
     return numbers

@@ -115,3 +115,14 @@ def test_testing_is_imported_by_the_conformance_command_only() -> None:
         or (isinstance(node, ast.Import) and any(alias.name.startswith("kipu.testing") for alias in node.names))
     ]
     assert all(name.startswith("src/kipu/cli/") and "conformance" in name for name in importers), importers
+
+
+def test_tests_say_what_they_show() -> None:
+    """Every test has a docstring: the sentence that would be false if it failed."""
+    silent = [
+        f"{file.name}:{function.lineno} {function.name}"
+        for file in python_files("tests")
+        for function in file.functions()
+        if function.name.startswith("test_") and not ast.get_docstring(function)
+    ]
+    assert not silent, "\n".join(silent)
