@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kipu.errors import InputError
 from kipu.testing.validators.anthropic_messages import validate_anthropic
 from kipu.testing.validators.gemini import validate_gemini
 from kipu.testing.validators.neutral import validate_neutral
@@ -44,7 +45,7 @@ def validate(target: str, payload: Mapping[str, Any], *, may_end_with_model: boo
         return validate_gemini(payload.get("contents", ()), system, may_end_with_model=may_end_with_model)
     if target == "neutral":
         return validate_neutral(payload.get("messages", ()), may_end_with_model=may_end_with_model)
-    raise ValueError(f"unknown target {target!r}; known are {', '.join(TARGETS)}")
+    raise InputError(reason=f"{target!r} is not one of the targets {', '.join(TARGETS)}")
 
 
 def _validate_responses(payload: Mapping[str, Any]) -> list[Violation]:

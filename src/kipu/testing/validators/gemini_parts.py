@@ -73,9 +73,10 @@ class PartRules:
         """Report all that is wrong with one part by itself."""
         self.findings.keys(part, path, allowed=(*_DATA, *_METADATA))
         held = [key for key in _DATA if key in part]
-        if len(held) != 1:
-            rule = "part_ambiguous" if held else "part_empty"
-            self.findings.add(rule, path, message=f"needs exactly one kind of data, not {held}")
+        if not held:
+            self.findings.add("part_empty", path, message=f"needs one of {_DATA}")
+        elif len(held) > 1:
+            self.findings.add("part_ambiguous", path, message=f"holds {held}; a part takes one kind of data")
         misplaced = _MODEL_ONLY if role == "user" else _USER_ONLY
         for key in sorted(misplaced & part.keys()):
             self.findings.add("part_role", path, message=f"{key} does not belong to the {role} role")
