@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
@@ -294,7 +295,7 @@ class EventStore(Protocol):
         """
         ...
 
-    async def runnable(self, *, now: str, limit: int) -> list[Head]:
+    async def runnable(self, *, now: str, limit: int) -> builtins.list[Head]:
         """Return sessions with work that is due and without a live lease, those due longest first."""
         ...
 
@@ -314,7 +315,7 @@ class EventStore(Protocol):
         """Return the bytes. Raises: BlobNotFoundError."""
         ...
 
-    async def blobs(self, session_id: str) -> list[str]:
+    async def blobs(self, session_id: str) -> builtins.list[str]:
         """Return the digests of the session's own blobs."""
         ...
 
@@ -325,7 +326,7 @@ class EventStore(Protocol):
         """
         ...
 
-    async def verify(self, session_id: str | None = None) -> list[Damage]:
+    async def verify(self, session_id: str | None = None) -> builtins.list[Damage]:
         """Return what is damaged in one session, or in the whole store."""
         ...
 
