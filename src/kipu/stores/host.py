@@ -44,15 +44,14 @@ class SystemLiveness:
         _, _, namespace = holder.started.partition("@")
         if namespace != _process_namespace():
             return False
-        if not holder.started:
-            return not _exists(holder.pid)
-        return _started(holder.pid) != holder.started
+        started = _started(holder.pid) if holder.started else None
+        return not _exists(holder.pid) if started is None else started != holder.started
 
 
 def this_process_owner(name: str) -> str:
     """Return the owner text of this process for the holder `name` within it."""
     pid = os.getpid()
-    return str(Owner(_host(), _boot_id(), pid, _started(pid), name))
+    return str(Owner(_host(), _boot_id(), pid, _started(pid) or "", name))
 
 
 def _host() -> str:
@@ -63,11 +62,11 @@ def _boot_id() -> str:
     return (_read(_BOOT_ID) or "").strip()
 
 
-def _started(pid: int) -> str:
-    """Return when `pid` began and where its number counts, or "" when it has ended or when that cannot be known."""
+def _started(pid: int) -> str | None:
+    """Return when `pid` began and where its number counts, "" when it ended unreaped, None when that cannot be seen."""
     stat = _read(f"/proc/{pid}/stat")
     if not stat:
-        return ""
+        return None
     fields = stat[stat.rindex(")") + 2 :].split()
     if fields[_STATE] in _ENDED_STATES:
         return ""
