@@ -52,9 +52,11 @@ def cited_by_decorator(file: SourceFile) -> set[str]:
             if not isinstance(call, ast.Call) or ast.unparse(call.func) != "requirement":
                 continue
             for argument in call.args:
-                if isinstance(argument, ast.Constant):
-                    is_number = isinstance(argument.value, int)
-                    numbers |= cited_in(f"ST-{argument.value}" if is_number else str(argument.value))
+                match argument:
+                    case ast.Constant(value=int(number)):
+                        numbers.add(f"ST-{number}")
+                    case ast.Constant(value=str(text)):
+                        numbers |= cited_in(text)
     return numbers
 
 

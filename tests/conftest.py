@@ -1,0 +1,31 @@
+"""What every test stands on: an empty home, no model settings, and property tests that a busy machine cannot fail."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+MODEL_SETTING = re.compile(r"(_API_KEY|_BASE_URL)$|^(OLLAMA|KIPU)_")
+
+# Time says nothing on a shared machine; how many examples a test draws is its own business.
+settings.register_profile(
+    "kipu", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=bool(os.environ.get("CI"))
+)
+settings.load_profile("kipu")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def empty_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Give the run a home of its own: nobody's sessions, keys or settings are read, and none are written."""
+    home = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in list(os.environ):
+            if MODEL_SETTING.search(name) or name.startswith("XDG_"):
+                patch.delenv(name)
+        patch.setenv("HOME", str(home))
+        yield home
