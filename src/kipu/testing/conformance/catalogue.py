@@ -1,0 +1,20 @@
+"""Every requirement there is, in the order of the numbers."""
+
+from __future__ import annotations
+
+from kipu.testing.conformance import append, idempotency, leases, reading
+from kipu.testing.conformance.requirement import Requirement
+
+_TOPICS = (append, idempotency, leases, reading)
+
+
+def all_requirements() -> tuple[Requirement, ...]:
+    """Return all requirements, sorted by number."""
+    found = [value for topic in _TOPICS for value in vars(topic).values() if isinstance(value, Requirement)]
+    return tuple(sorted(found, key=lambda each: each.number))
+
+
+def markdown_table() -> str:
+    """Return the table of numbers, sentences and promises, for the format document."""
+    rows = [f"| {r.id} | {r.sentence} | {', '.join(r.promises)} | {', '.join(r.needs)} |" for r in all_requirements()]
+    return "\n".join(["| id | requirement | promises | needs |", "|---|---|---|---|", *rows])
