@@ -6,12 +6,13 @@ import argparse
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from rich.console import Console
 from rich.table import Table
 
 from bench.arena import ROOT, Contestant, Outcome, machine, run_rounds
+from bench.fixture import Fixture, ensure
 
 RESULTS = ROOT / "bench" / "results"
 
@@ -63,6 +64,7 @@ class Figure:
     contestants: list[Contestant]
     metrics: list[Metric]
     bounds: list[Bound]
+    fixtures: list[Fixture] = field(default_factory=list)
 
 
 def parser(description: str) -> argparse.ArgumentParser:
@@ -86,16 +88,30 @@ def run_figure(build: Callable[[argparse.Namespace], Figure], options: argparse.
     if options.no_peers:
         chosen = [one for one in chosen if one.role != "peer"]
     rounds = options.rounds or (1 if options.quick else 5)
-    outcome = run_rounds(chosen, rounds=rounds, console=console)
+    unbuilt = _build_fixtures(figure, chosen, console=console)
+    ready = [one for one in chosen if one.params.get("fixture") not in unbuilt]
+    outcome = run_rounds(ready, rounds=rounds, console=console)
+    outcome.failures |= {one.name: unbuilt[str(one.params["fixture"])] for one in chosen if one not in ready}
     result = as_json(figure, outcome, quick=options.quick)
     RESULTS.mkdir(parents=True, exist_ok=True)
     (RESULTS / f"{figure.name}{'-quick' if options.quick else ''}.json").write_text(json.dumps(result, indent=1))
     if options.json:
         print(json.dumps(result, indent=1))
     else:
-        print_tables(figure, outcome, console=Console(file=sys.stdout))
+        width = None if sys.stdout.isatty() else 150
+        print_tables(figure, outcome, console=Console(file=sys.stdout, width=width))
     failed = any(bound["holds"] is False for bound in result["bounds"])
     return 1 if options.check and failed else 0
+
+
+def _build_fixtures(figure: Figure, chosen: list[Contestant], *, console: Console) -> dict[str, str]:
+    wanted = {one.params.get("fixture") for one in chosen}
+    unbuilt = {}
+    for fixture in figure.fixtures:
+        reason = ensure(fixture, console=console) if str(fixture.path) in wanted else None
+        if reason is not None:
+            unbuilt[str(fixture.path)] = reason
+    return unbuilt
 
 
 def as_json(figure: Figure, outcome: Outcome, *, quick: bool) -> dict:

@@ -1,0 +1,65 @@
+"""The raw side of W4's listing: bare SQL over a heads table, pages by keyset."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from pathlib import Path
+
+import apsw
+
+from bench.raw_schema import connect
+
+PAGE = 100
+REPEATS = 30
+OWNERS = 10
+_ORDER = "ORDER BY last_activity_at DESC, session_id DESC LIMIT ?"
+FIRST = f"SELECT * FROM heads {_ORDER}"
+DEEP = f"SELECT * FROM heads WHERE (last_activity_at, session_id) < (?, ?) {_ORDER}"
+FILTERED = f"SELECT * FROM heads WHERE owner = ? AND status = 'archived' {_ORDER}"
+
+
+def build(directory: Path, *, sessions: int) -> dict[str, float]:
+    """Write so many heads; one in ten is archived, ten owners share them."""
+    connection = connect(directory / "heads.sqlite")
+    connection.execute("CREATE INDEX heads_by_activity ON heads(last_activity_at, session_id)")
+    connection.execute("CREATE INDEX heads_by_owner ON heads(owner, status, last_activity_at, session_id)")
+    preview = "[[1,'user_message','what a preview of the last events looks like, some eighty bytes or so']]"
+    rows = [
+        (f"sess_{n:026d}", f"owner{n % OWNERS}", f"cli:{n}", f"Title of session number {n}", _status(n), preview, n, n)
+        for n in range(sessions)
+    ]
+    connection.execute("BEGIN")
+    sql = "INSERT INTO heads(session_id, owner, key, title, status, preview, created_at, last_activity_at, last_seq,"
+    connection.executemany(sql + " metadata) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 1, '{}')", rows)
+    connection.execute("COMMIT")
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.close()
+    return {"bytes": (directory / "heads.sqlite").stat().st_size}
+
+
+def _status(number: int) -> str:
+    return "archived" if number // OWNERS % 10 == 0 else "active"
+
+
+def pages(directory: Path, *, fixture: str, sessions: int) -> dict[str, float]:
+    """Time the first page, the page in the middle, and the page of one owner's archived sessions."""
+    del directory
+    connection = connect(Path(fixture) / "heads.sqlite")
+    middle = sessions // 2
+    return {
+        "first_page_ms": _median_ms(connection, FIRST, (PAGE,)),
+        "deep_page_ms": _median_ms(connection, DEEP, (middle, f"sess_{middle:026d}", PAGE)),
+        "filtered_page_ms": _median_ms(connection, FILTERED, ("owner7", PAGE)),
+    }
+
+
+def _median_ms(connection: apsw.Connection, sql: str, values: tuple[object, ...]) -> float:
+    laps_ms = []
+    for _ in range(REPEATS):
+        start_s = time.perf_counter()
+        rows = connection.execute(sql, values).fetchall()
+        laps_ms.append((time.perf_counter() - start_s) * 1000)
+        if len(rows) != PAGE:
+            raise RuntimeError(f"{len(rows)} rows instead of a full page: the fixture is too small")
+    return statistics.median(laps_ms)
