@@ -63,5 +63,5 @@ lock: $(STAMP) ## resolve pyproject.toml anew into requirements/*.lock
 	@$(COMPILE) -o requirements/bench.lock requirements/bench.in
 
 clean: ## remove .venv and everything that was generated
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage htmlcov
+	rm -rf $(VENV) .venv-bench build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage htmlcov
 	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
