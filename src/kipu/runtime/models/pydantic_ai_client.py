@@ -1,0 +1,396 @@
+"""Models behind pydantic_ai: the only module that knows that library. Import it when a model is wanted, not before."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Any, cast
+
+from pydantic_ai import direct, exceptions, messages, models
+from pydantic_ai.providers import Provider, infer_provider
+from pydantic_ai.settings import ModelSettings
+from pydantic_ai.tools import ToolDefinition
+from pydantic_core import to_jsonable_python
+
+from kipu.errors import ConfigurationError, ModelError, ModelNameError, ModelStreamCutError
+from kipu.ports.model import (
+    BlobReader,
+    JsonObject,
+    ModelDescription,
+    ModelEvent,
+    ModelReply,
+    ModelRequest,
+    ModelUsage,
+    ReasoningDelta,
+    ReplyState,
+    TextDelta,
+    ToolCallDelta,
+)
+from kipu.runtime.models.opaque import TIED_FIELDS, AssistantPart, unpack_parts
+from kipu.runtime.models.provider_errors import Category, Failure, translate
+from kipu.runtime.models.reply import build_reply, neutral_call
+from kipu.runtime.models.reply_stream import ReplyStream
+from kipu.runtime.models.settings import provider_settings
+
+# Most specific first: the library's categories are subclasses of one another.
+CATEGORIES: tuple[tuple[type[Exception], Category], ...] = (
+    (exceptions.ModelContextWindowExceededError, "context"),
+    (exceptions.ModelAuthenticationError, "auth"),
+    (exceptions.ModelNotFoundError, "not_found"),
+    (exceptions.ModelRequestRejectedError, "refused"),
+    (exceptions.ModelQuotaExceededError, "quota"),
+    (exceptions.ModelRateLimitError, "rate_limit"),
+    (exceptions.ModelUnavailableError, "unavailable"),
+    (exceptions.ModelServerError, "unavailable"),
+    (exceptions.ModelConnectionError, "unreachable"),
+    (exceptions.ModelRequestTimeout, "unreachable"),
+    (exceptions.ModelHTTPError, "status"),
+    (exceptions.ModelAPIError, "unavailable"),
+    (exceptions.UnexpectedModelBehavior, "answer"),
+)
+# Anthropic's signatures hold for every account; others seal reasoning for the account that asked.
+ACCOUNTLESS_SYSTEMS = frozenset({"anthropic"})
+# OpenAI-compatible servers take unsealed thinking back in the field it came in. Any other thinking without a seal, such as
+# what was cut out of the text by its tags, would go back as visible text.
+THINKING_FIELDS = frozenset({"reasoning", "reasoning_content"})
+
+
+def open_provider_client(
+    name: str,
+    *,
+    base_url: str | None = None,
+    api_key: str | None = None,
+    key_variable: str = "the provider's key variable",
+) -> PydanticAIClient:
+    """Return a client for `provider:model`. Base URL and key are for OpenAI, Anthropic and Ollama; others read their own.
+
+    Raises:
+        ModelNameError: pydantic_ai knows no such provider.
+        ConfigurationError: the provider's key or package is missing.
+    """
+
+    def provider_for(prefix: str) -> Provider[Any]:
+        return _provider(prefix, base_url, api_key)
+
+    try:
+        model = models.infer_model(name, provider_factory=provider_for)
+    except (ImportError, exceptions.UserError) as error:
+        raise ConfigurationError(reason=f"model {name!r}: {error}") from error
+    except ValueError as error:
+        raise ModelNameError(model=name, reason=str(error)) from error
+    return PydanticAIClient(model, name=name, key_variable=key_variable)
+
+
+def _provider(prefix: str, base_url: str | None, api_key: str | None) -> Provider[Any]:
+    if base_url is None and api_key is None:
+        return infer_provider(prefix)
+    if prefix.startswith("openai"):
+        from pydantic_ai.providers.openai import OpenAIProvider
+
+        return OpenAIProvider(base_url=base_url, api_key=api_key)
+    if prefix == "anthropic":
+        from pydantic_ai.providers.anthropic import AnthropicProvider
+
+        return AnthropicProvider(base_url=base_url, api_key=api_key)
+    if prefix == "ollama":
+        from pydantic_ai.providers.ollama import OllamaProvider
+
+        return OllamaProvider(base_url=base_url, api_key=api_key)
+    return infer_provider(prefix)
+
+
+class PydanticAIClient:
+    """Ask a model that pydantic_ai reaches (contract: `kipu.ports.model.ModelClient`)."""
+
+    def __init__(self, model: models.Model, *, name: str, key_variable: str = "the provider's key variable") -> None:
+        self._model = model
+        self._name = name
+        self._key_variable = key_variable
+        self._entered = False
+        self._secret = _secret(model)
+        self._account = _account(model, self._secret)
+
+    @property
+    def name(self) -> str:
+        """Return the name it was chosen by."""
+        return self._name
+
+    @property
+    def context_window(self) -> int | None:
+        """Return what the library knows about the model's window."""
+        return self._model.context_window
+
+    def describe(self) -> ModelDescription:
+        """Return the description; it names no secret."""
+        return ModelDescription(
+            name=self._name,
+            provider=self._model.system,
+            model=self._model.model_name,
+            endpoint=self._model.base_url,
+            account=self._account,
+            context_window_tokens=self.context_window,
+        )
+
+    def stream(self, request: ModelRequest) -> ReplyStream:
+        """Return the answer as it comes."""
+        answer = _Answer(self._model, account=self._account)
+        return ReplyStream(self._events(request, answer), answer.partial)
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        if self._entered:
+            self._entered = False
+            await self._model.__aexit__(None, None, None)
+
+    async def _events(self, request: ModelRequest, answer: _Answer) -> AsyncGenerator[ModelEvent, None]:
+        settings = provider_settings(request.settings)
+        if type(self._model).__name__ == "OpenAIResponsesModel":
+            settings.setdefault("openai_store", False)  # the session is the only copy
+        try:
+            if not self._entered:
+                self._entered = True
+                await self._model.__aenter__()
+            window = await _Window(self._model, self._account, request.read_blob).of(request.messages)
+            async with direct.model_request_stream(
+                self._model,
+                window,
+                model_settings=cast("ModelSettings", settings),
+                model_request_parameters=models.ModelRequestParameters(function_tools=_tools(request.tools)),
+                instrument=False,
+            ) as response:
+                answer.response = response
+                async for event in response:
+                    for delta in answer.deltas(event):
+                        yield delta
+            yield answer.whole()
+        except ModelError:
+            raise
+        except exceptions.UserError as error:
+            raise ConfigurationError(reason=f"model {self._name!r}: {error}") from error
+        except Exception as error:
+            raise self._translated(error, answering=answer.began) from error
+
+    def _translated(self, error: Exception, *, answering: bool) -> ModelError:
+        category: Category = next((found for kind, found in CATEGORIES if isinstance(error, kind)), "answer")
+        failure = Failure(
+            category,
+            str(error),
+            body=getattr(error, "body", None),
+            status=getattr(error, "status_code", None),
+            retry_after_s=getattr(error, "retry_after", None),
+            answering=answering,
+        )
+        return translate(
+            failure,
+            model=self._name,
+            endpoint=self._model.base_url,
+            key_variable=self._key_variable,
+            secret=self._secret,
+        )
+
+
+def _secret(model: models.Model) -> str | None:
+    key = getattr(getattr(model.provider, "client", None), "api_key", None)
+    return key if isinstance(key, str) and key else None
+
+
+def _account(model: models.Model, secret: str | None) -> str:
+    owner = "" if model.system in ACCOUNTLESS_SYSTEMS else secret or ""
+    return hashlib.sha256(f"{model.base_url}\0{owner}".encode()).hexdigest()[:16]
+
+
+def _tools(tools: Sequence[JsonObject]) -> list[ToolDefinition]:
+    return [
+        ToolDefinition(
+            name=tool["name"],
+            description=tool.get("description"),
+            parameters_json_schema=dict(tool.get("parameters") or {"type": "object", "properties": {}}),
+            strict=tool.get("strict"),
+        )
+        for tool in tools
+    ]
+
+
+class _Answer:
+    """Follow one response: deltas out, the whole or partial reply at the end."""
+
+    def __init__(self, model: models.Model, *, account: str) -> None:
+        self._model = model
+        self._account = account
+        self._calls: dict[int, int] = {}
+        self.response: models.StreamedResponse | None = None
+        self.began = False
+
+    def deltas(self, event: messages.ModelResponseStreamEvent) -> list[ModelEvent]:
+        """Return what the event adds; parts that Kipu has no name for add nothing."""
+        if isinstance(event, messages.PartStartEvent):
+            self.began = True
+            return self._started(event.index, event.part)
+        if isinstance(event, messages.PartDeltaEvent):
+            return self._grown(event.index, event.delta)
+        return []
+
+    def _started(self, index: int, part: messages.ModelResponsePart) -> list[ModelEvent]:
+        if isinstance(part, messages.TextPart):
+            return [TextDelta(part.content)] if part.content else []
+        if isinstance(part, messages.ThinkingPart):
+            return [ReasoningDelta(part.content)] if part.content else []
+        if isinstance(part, messages.ToolCallPart):
+            place = self._calls.setdefault(index, len(self._calls))
+            return [ToolCallDelta(place, part.tool_call_id, part.tool_name, _arguments(part.args))]
+        return []
+
+    def _grown(self, index: int, delta: messages.ModelResponsePartDelta) -> list[ModelEvent]:
+        if isinstance(delta, messages.TextPartDelta):
+            return [TextDelta(delta.content_delta)] if delta.content_delta else []
+        if isinstance(delta, messages.ThinkingPartDelta):
+            return [ReasoningDelta(delta.content_delta)] if delta.content_delta else []
+        if isinstance(delta, messages.ToolCallPartDelta) and index in self._calls:
+            added = _arguments(delta.args_delta)
+            return [ToolCallDelta(self._calls[index], name=delta.tool_name_delta or "", arguments=added)]
+        return []
+
+    def whole(self) -> ModelReply:
+        """Return the finished reply.
+
+        Raises:
+            ModelStreamCutError: the stream ended without the provider's last word.
+        """
+        if self.response is None or self.response.finish_reason is None or self.response.get().state == "incomplete":
+            endpoint = self._model.base_url or "the provider"
+            reason = "the connection was closed before the last word"
+            raise ModelStreamCutError(model=self._model.model_id, endpoint=endpoint, reason=reason, retry_after_s=None)
+        return self._reply("complete")
+
+    def partial(self) -> ModelReply:
+        """Return what has arrived."""
+        return self._reply("interrupted")
+
+    def _reply(self, state: ReplyState) -> ModelReply:
+        response = self.response.get() if self.response else messages.ModelResponse(parts=[])
+        return build_reply(
+            [part for found in response.parts if (part := _part(found)) is not None],
+            provider=self._model.system,
+            model=self._model.model_name,
+            state=state,
+            usage=_usage(response),
+            finish_reason=response.finish_reason,
+            served_model=response.model_name,
+            response_id=response.provider_response_id,
+            account=self._account,
+        )
+
+
+def _arguments(args: str | Mapping[str, Any] | None) -> str:
+    if args is None or isinstance(args, str):
+        return args or ""
+    return json.dumps(args, ensure_ascii=False)
+
+
+def _usage(response: messages.ModelResponse) -> ModelUsage:
+    usage = response.usage
+    return ModelUsage(
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        cached_input_tokens=usage.cache_read_tokens,
+        cache_write_tokens=usage.cache_write_tokens,
+        reasoning_tokens=usage.output_reasoning_tokens,
+        measured=bool(usage.input_tokens or usage.output_tokens),
+    )
+
+
+def _part(part: messages.ModelResponsePart) -> AssistantPart | None:
+    if isinstance(part, messages.TextPart):
+        return AssistantPart("text", part.content, tied=_tied(part))
+    if isinstance(part, messages.ThinkingPart):
+        sealed = part.signature or part.provider_details or part.id in THINKING_FIELDS
+        return AssistantPart("thinking", part.content, tied=_tied(part) if sealed else None)
+    if isinstance(part, messages.ToolCallPart):
+        call = neutral_call(part.tool_call_id, part.tool_name, _arguments(part.args))
+        return AssistantPart("tool_call", call=call, tied=_tied(part))
+    return None
+
+
+def _tied(part: messages.TextPart | messages.ThinkingPart | messages.ToolCallPart) -> dict[str, Any] | None:
+    tied = {name: value for name in TIED_FIELDS if (value := getattr(part, name, None)) is not None}
+    # The provider's name alone ties nothing.
+    return to_jsonable_python(tied) if set(tied) - {"provider_name"} else None
+
+
+class _Window:
+    """Turn neutral messages into the library's, one to one."""
+
+    def __init__(self, model: models.Model, account: str, read_blob: BlobReader | None) -> None:
+        self._model = model
+        self._account = account
+        self._read_blob = read_blob
+
+    async def of(self, window: Sequence[JsonObject]) -> list[messages.ModelMessage]:
+        """Return the messages; what stands between two answers is one request, as the library wants it."""
+        result: list[messages.ModelMessage] = []
+        waiting: list[messages.ModelRequestPart] = []
+        for message in window:
+            if message["role"] != "assistant":
+                waiting.extend(await self._request_parts(message))
+                continue
+            if waiting:
+                result.append(messages.ModelRequest(parts=waiting))
+                waiting = []
+            result.append(self._response(message))
+        if waiting:
+            result.append(messages.ModelRequest(parts=waiting))
+        return result
+
+    async def _request_parts(self, message: JsonObject) -> list[messages.ModelRequestPart]:
+        content = message["content"]
+        if message["role"] == "system":
+            return [messages.SystemPromptPart(part["text"]) for part in content]
+        if message["role"] == "tool":
+            return [await self._result(part) for part in content]
+        prompt = [await self._user_content(part) for part in content]
+        only_text = len(prompt) == 1 and isinstance(prompt[0], str)
+        return [messages.UserPromptPart(cast("str", prompt[0]) if only_text else prompt)]
+
+    async def _result(self, part: JsonObject) -> messages.ToolReturnPart[Any]:
+        content = [await self._user_content(piece) for piece in part["content"]]
+        only_text = all(isinstance(piece, str) for piece in content)
+        return messages.ToolReturnPart(
+            tool_name=part["name"],
+            tool_call_id=part["id"],
+            content="\n".join(cast("list[str]", content)) if only_text else content,
+            outcome="failed" if part.get("is_error") else "success",
+        )
+
+    async def _user_content(self, part: JsonObject) -> str | messages.BinaryContent:
+        if part["type"] == "text":
+            return str(part["text"])
+        media_type = part["media_type"]
+        if "data" in part:
+            return messages.BinaryContent(base64.b64decode(part["data"]), media_type=media_type)
+        if self._read_blob is None:
+            return f"[{part.get('name') or media_type}: {part.get('size', 'unknown')} bytes, not at hand]"
+        return messages.BinaryContent(await self._read_blob(part["blob"]), media_type=media_type)
+
+    def _response(self, message: JsonObject) -> messages.ModelResponse:
+        parts = unpack_parts(
+            message["content"], provider=self._model.system, model=self._model.model_name, account=self._account
+        )
+        return messages.ModelResponse(
+            parts=[_sent(part) for part in parts],
+            provider_name=self._model.system,
+            provider_url=self._model.base_url,
+            model_name=self._model.model_name,
+        )
+
+
+def _sent(part: AssistantPart) -> messages.ModelResponsePart:
+    tied: dict[str, Any] = dict(part.tied or {})
+    if part.kind == "thinking":
+        return messages.ThinkingPart(part.text, **tied)
+    if part.kind == "text":
+        return messages.TextPart(part.text, **tied)
+    call = part.call or {}
+    arguments = call["raw"] if "raw" in call else dict(call.get("input") or {})
+    return messages.ToolCallPart(call["name"], arguments, call["id"], **tied)
