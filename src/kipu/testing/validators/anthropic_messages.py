@@ -122,7 +122,8 @@ class _Request:
         blocks = self.rules.check_list(content, path, among=self.roles[role], place=f"a {role} message")
         if isinstance(content, (list, tuple)) and not content:
             self.findings.add("content_empty", path, message="needs at least one block")
-        return [(f"{path}/{index}", block) for index, block in enumerate(blocks) if isinstance(block, Mapping)]
+        typed = [b if isinstance(b, Mapping) and isinstance(b.get("type"), str) else None for b in blocks]
+        return [(f"{path}/{index}", block) for index, block in enumerate(typed) if block is not None]
 
 
 def _check_order(findings: Findings, turns: Sequence[_Turn], *, may_end_with_model: bool) -> None:

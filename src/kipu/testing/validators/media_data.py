@@ -34,8 +34,9 @@ def check_base64(findings: Findings, value: object, path: str, *, max_bytes: int
 
 def check_media_type(findings: Findings, value: object, path: str, *, among: Collection[str] | None) -> None:
     """Report a media type that is malformed or, when `among` is given, not in it."""
-    known = value in among if among is not None else bool(isinstance(value, str) and _MEDIA_TYPE.fullmatch(value))
-    if not isinstance(value, str) or not known:
+    text = value if isinstance(value, str) else ""
+    known = text in among if among is not None else _MEDIA_TYPE.fullmatch(text)
+    if not known:
         listed = f"one of {sorted(among)}" if among is not None else "a media type"
         findings.add("media_type", path, message=f"{value!r} is not {listed}")
 

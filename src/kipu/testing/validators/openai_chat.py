@@ -195,7 +195,7 @@ class _Chat:
 
     def _check_call(self, call: Mapping[str, object], path: str) -> None:
         kind = call.get("type")
-        if kind not in {"function", "custom"} or not isinstance(kind, str):
+        if not isinstance(kind, str) or kind not in {"function", "custom"}:
             self.findings.add("tool_call_type", f"{path}/type", message=f"{kind!r} is not 'function' or 'custom'")
             return
         if not self.findings.keys(call, path, required=("id", "type", kind)):

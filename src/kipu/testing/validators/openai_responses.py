@@ -53,6 +53,8 @@ _OTHERS = frozenset(
         "program_output",
         "compaction",
         "compaction_trigger",
+        "additional_tools",
+        "configuration_update",
     }
 )
 _TYPES = frozenset({"message", *_CALL_KEYS, *_PAIRS, *_OUTPUTS, *_SERVER_CALLS, *_OTHERS})
@@ -171,7 +173,7 @@ def _check_roles(findings: Findings, known: Sequence[_Item], *, strict_roles: bo
         findings.add("user_missing", "/input", message="needs at least one user message")
     begun = False
     for path, kind, item in known:
-        if kind != "message" or item.get("role") not in {"system", "developer"}:
+        if kind != "message" or item.get("role") not in ("system", "developer"):
             begun = True
         elif begun and strict_roles:
             findings.add("system_position", path, message="instructions belong before all other items")

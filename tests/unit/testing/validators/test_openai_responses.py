@@ -9,11 +9,16 @@ import pytest
 from kipu.testing.validators import validate_openai_responses
 from tests.unit.testing.validators.rule_case import PNG, RuleCase, as_params, rules_in_source, rules_of
 
-U = {"role": "user", "content": "hi"}
-A = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "yes"}]}
+U: dict[str, Any] = {"role": "user", "content": "hi"}
+A: dict[str, Any] = {"role": "assistant", "content": "yes"}
 TEXT = {"type": "input_text", "text": "hi"}
-REASONING = {"type": "reasoning", "id": "rs_1", "summary": []}
-SEALED = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}], "encrypted_content": "gAAA"}
+REASONING: dict[str, Any] = {"type": "reasoning", "id": "rs_1", "summary": []}
+SEALED: dict[str, Any] = {
+    "type": "reasoning",
+    "id": "rs_2",
+    "summary": [{"type": "summary_text", "text": "hm"}],
+    "encrypted_content": "gAAA",
+}
 
 
 def call(call_id: Any = "call_1", name: Any = "look", arguments: Any = "{}", **more: Any) -> dict[str, Any]:
@@ -37,10 +42,17 @@ PDF = {"type": "input_file", "filename": "a.pdf", "file_data": f"data:applicatio
 CUSTOM = {"type": "custom_tool_call", "call_id": "c", "name": "run", "input": "not json"}
 CUSTOM_DONE = {"type": "custom_tool_call_output", "call_id": "c", "output": "ok"}
 
+SEARCHED = {
+    "type": "web_search_call",
+    "id": "ws_1",
+    "status": "completed",
+    "action": {"type": "search", "query": "x", "queries": ["x"]},
+}
+
 CASES = [
     RuleCase("input_empty", [], [U], also=frozenset({"user_missing"})),
     RuleCase("type", 5, "hi"),
-    RuleCase("item_unknown", [U, {"type": "tool_use"}], [U, {"type": "web_search_call", "id": "ws_1"}]),
+    RuleCase("item_unknown", [U, {"type": "tool_use"}], [U, SEARCHED]),
     RuleCase("item_unknown", [U, {"content": "hi"}], [U]),
     RuleCase("role_unknown", [U, {"role": "tool", "content": "x"}], GOOD),
     RuleCase("user_missing", [A], [U, A]),
@@ -136,3 +148,10 @@ def test_openai_responses_instructions_are_text() -> None:
 def test_openai_responses_late_instructions_are_accepted_when_roles_are_not_strict() -> None:
     """The API itself takes a developer message anywhere (C7)."""
     assert validate_openai_responses([U, {"role": "developer", "content": "x"}], strict_roles=False) == []
+
+
+def test_openai_responses_need_no_item_ids() -> None:
+    """Answers and sealed reasoning are accepted without the id and status that the provider gave them (C7)."""
+    answer = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "yes"}]}
+    sealed = {key: value for key, value in SEALED.items() if key != "id"}
+    assert validate_openai_responses([U, sealed, answer]) == []
