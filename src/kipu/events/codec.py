@@ -53,7 +53,9 @@ def decode(envelope: Mapping[str, Any], body: bytes) -> SessionEvent:
     try:
         fields = orjson.loads(body)
     except (orjson.JSONDecodeError, RecursionError) as error:
-        raise InvalidEventError(event_type=envelope.get("event_type"), reason=f"its body is not JSON: {error}") from error
+        raise InvalidEventError(
+            event_type=envelope.get("event_type"), reason=f"its body is not JSON: {error}"
+        ) from error
     if not isinstance(fields, dict):
         raise InvalidEventError(event_type=envelope.get("event_type"), reason="its body is not an object")
     return event_from_fields({**fields, **envelope})
@@ -71,7 +73,7 @@ def event_from_fields(fields: Mapping[str, Any]) -> SessionEvent:
     cls = EVENT_CLASSES.get(event_type, GenericEvent)
     version = fields.get("v", 1)
     if isinstance(version, int) and version < cls.VERSION:
-        fields = {**upcast(event_type, dict(fields), version, cls.VERSION), "v": cls.VERSION}
+        fields = {**upcast(event_type, dict(fields), version=version, current=cls.VERSION), "v": cls.VERSION}
     try:
         return cls.model_validate(fields)
     except ValidationError as error:

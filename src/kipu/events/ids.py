@@ -28,7 +28,7 @@ def event_id(unix_ms: int, random: bytes) -> str:
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
-def prefixed_id(prefix: str, unix_ms: int, random: bytes) -> str:
+def prefixed_id(prefix: str, unix_ms: int, *, random: bytes) -> str:
     """Return `prefix` + '_' + 26 lower-case Crockford characters of a UUIDv7; ids sort by creation time."""
     value = uuid7_int(unix_ms, random)
     return prefix + "_" + "".join(_CROCKFORD[(value >> shift) & 31] for shift in range(125, -1, -5))
@@ -36,7 +36,7 @@ def prefixed_id(prefix: str, unix_ms: int, random: bytes) -> str:
 
 def session_id(unix_ms: int, random: bytes) -> str:
     """Return a new session id (`sess_…`)."""
-    return prefixed_id("sess", unix_ms, random)
+    return prefixed_id("sess", unix_ms, random=random)
 
 
 def check_session_id(candidate: str) -> str:

@@ -107,7 +107,9 @@ def _plain(value: Any, path: str, changes: list[Change]) -> Any:
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, str | int | float):
-        return {str: str, int: int, float: float}[next(base for base in (str, int, float) if isinstance(value, base))](value)
+        return {str: str, int: int, float: float}[next(base for base in (str, int, float) if isinstance(value, base))](
+            value
+        )
     if isinstance(value, datetime | date | time):
         return value.isoformat()
     if isinstance(value, Mapping):

@@ -14,7 +14,12 @@ UPCASTS: Mapping[tuple[str, int], Upcast] = MappingProxyType({})
 
 
 def upcast(
-    event_type: str, body: JsonObject, version: int, current: int, *, steps: Mapping[tuple[str, int], Upcast] = UPCASTS
+    event_type: str,
+    body: JsonObject,
+    *,
+    version: int,
+    current: int,
+    steps: Mapping[tuple[str, int], Upcast] = UPCASTS,
 ) -> JsonObject:
     """Return `body` brought from `version` to `current`, one step at a time; versions without a step did not change it."""
     for step in range(version, current):

@@ -17,7 +17,7 @@ class Span(NamedTuple):
     until: int
 
 
-def lineage(ancestors: Sequence[tuple[str, int]], session_id: str, last_seq: int) -> list[Span]:
+def lineage(ancestors: Sequence[tuple[str, int]], session_id: str, *, last_seq: int) -> list[Span]:
     """Return the spans whose events, one after another, are the session's history (C11).
 
     `ancestors` are (session id, fork seq) from the oldest to the parent: each gives the events up to where its child began.

@@ -45,7 +45,9 @@ class SessionKey:
         if self.scope is not None and self.scope not in SCOPES:
             raise InvalidSessionKeyError(key=self.scope, reason=f"the scope is not one of {', '.join(sorted(SCOPES))}")
         if len(str(self)) > MAX_KEY_LENGTH:
-            raise InvalidSessionKeyError(key=str(self)[:80] + "…", reason=f"it is longer than {MAX_KEY_LENGTH} characters")
+            raise InvalidSessionKeyError(
+                key=str(self)[:80] + "…", reason=f"it is longer than {MAX_KEY_LENGTH} characters"
+            )
 
     def __str__(self) -> str:
         named = [f";{name}={_escape(value)}" for name in _NAMED if (value := getattr(self, name)) is not None]

@@ -12,7 +12,9 @@ STATUSES = (ACTIVE, EXPIRED, ARCHIVED, TRASHED)
 # status before → status after → what may cause it. Erasing is not a status: it ends the session.
 TRANSITIONS = MappingProxyType(
     {
-        ACTIVE: MappingProxyType({EXPIRED: "idle time or a new session under the key", ARCHIVED: "archive", TRASHED: "trash"}),
+        ACTIVE: MappingProxyType(
+            {EXPIRED: "idle time or a new session under the key", ARCHIVED: "archive", TRASHED: "trash"}
+        ),
         EXPIRED: MappingProxyType({ACTIVE: "use", ARCHIVED: "archive", TRASHED: "trash"}),
         ARCHIVED: MappingProxyType({ACTIVE: "use or unarchive", TRASHED: "trash"}),
         TRASHED: MappingProxyType({ACTIVE: "restore"}),
@@ -20,7 +22,7 @@ TRANSITIONS = MappingProxyType(
 )
 
 
-def check_transition(session_id: str, before: str, after: str) -> bool:
+def check_transition(session_id: str, before: str, *, after: str) -> bool:
     """Return True when `before` may become `after`, False when it is that already.
 
     Raises:

@@ -44,7 +44,7 @@ class _Patch:
             moment = utc_text(event.timestamp)
             self.max["last_activity_at"] = max(self.max.get("last_activity_at", ""), moment)
 
-    def preview(self, index: int, event: SessionEvent, text: str) -> None:
+    def preview(self, index: int, event: SessionEvent, *, text: str) -> None:
         self.previews.append((index, event.event_type, one_line(text)))
 
     def done(self) -> HeadPatch:
@@ -105,17 +105,17 @@ def _user_message(patch: _Patch, index: int, event: SessionEvent) -> None:
         patch.insert_at.setdefault("waiting", []).append(index)
     if one_line(text):
         patch.default.setdefault("first_text", one_line(text))
-    patch.preview(index, event, text)
+    patch.preview(index, event, text=text)
     patch.active(event)
 
 
 def _agent_message(patch: _Patch, index: int, event: SessionEvent) -> None:
-    patch.preview(index, event, text_of(cast(conversation.AgentMessageEvent, event).content))
+    patch.preview(index, event, text=text_of(cast(conversation.AgentMessageEvent, event).content))
     patch.active(event)
 
 
 def _tool_call(patch: _Patch, index: int, event: SessionEvent) -> None:
-    patch.preview(index, event, cast(conversation.ToolCallEvent, event).tool_name)
+    patch.preview(index, event, text=cast(conversation.ToolCallEvent, event).tool_name)
     patch.active(event)
 
 

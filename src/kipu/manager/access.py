@@ -1,0 +1,38 @@
+"""Who may do what with a session: one table, asked on every call of the façade (A19, C19)."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from kipu.errors import SessionNotFoundError
+from kipu.ports.head import Head
+from kipu.ports.principal import Principal
+
+
+class Verb(Enum):
+    """What a principal can ask of one session."""
+
+    READ = "read"
+    APPEND = "append"
+    CONFIGURE = "configure"
+    FORK = "fork"
+    REWIND = "rewind"
+    ERASE = "erase"
+
+
+def may(principal: Principal, verb: Verb, *, head: Head) -> bool:
+    """Return True when the principal may. Everything that is not allowed is denied; another tenant's never exists."""
+    if principal.tenant != head.tenant:
+        return False
+    return principal.id == head.owner or principal.is_admin
+
+
+def require(principal: Principal, verb: Verb, *, head: Head | None, session_id: str) -> Head:
+    """Return the head when the principal may.
+
+    Raises:
+        SessionNotFoundError: there is none, or it is not for this principal: both look the same from outside (A20).
+    """
+    if head is None or not may(principal, verb, head=head):
+        raise SessionNotFoundError(session_id=session_id)
+    return head

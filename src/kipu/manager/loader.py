@@ -1,0 +1,165 @@
+"""Opening a session: its head, its anchors and the tail of its log that the window needs. Never the whole log (C10, B51)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from kipu.context.item import Item
+from kipu.context.policy import WindowPolicy
+from kipu.errors import InvalidEventError, SessionNotFoundError
+from kipu.events.boundary import RewindEvent
+from kipu.events.codec import decode, generic_event
+from kipu.events.event import SessionEvent
+from kipu.events.turn import TurnStartedEvent, TurnSteeredEvent
+from kipu.ports.head import Head
+from kipu.ports.store import EventStore, StoredEvent
+from kipu.session.branch import Span, lineage
+
+PAGE = 256
+# A tail is replayed from the recorded window start, so that the jumps are those that were made (B33); a log that somebody
+# filled without windows is not replayed but cut to the budget.
+REPLAY_BUDGETS = 4
+
+
+@dataclass(slots=True)
+class Opened:
+    """What was read of a session."""
+
+    head: Head
+    spans: list[Span]
+    items: list[Item]  # ascending, the tail that the window needs
+    anchors: dict[int, Item] = field(default_factory=dict)  # instruction, summary, pinned and consumed events before it
+
+
+def item_of(stored: StoredEvent) -> Item:
+    """Return the decoded event; one that does not validate is kept as a generic event, with the reason (B15, C16)."""
+    record = stored.record
+    envelope = {
+        "seq": stored.seq,
+        "event_id": record.event_id,
+        "event_type": record.event_type,
+        "timestamp": record.timestamp,
+        "session_id": stored.session_id,
+        "turn_id": record.turn_id,
+        "trace_id": record.trace_id,
+        "principal": record.principal,
+        "v": record.v,
+    }
+    event: SessionEvent
+    try:
+        event = decode(envelope, record.body)
+    except InvalidEventError as error:
+        event = generic_event(envelope, record.body, reason=str(error.data["reason"]))
+    return Item(stored.seq, event, record.tokens)
+
+
+class HistoryReader:
+    """Read a session's history across the forks it came from."""
+
+    def __init__(self, store: EventStore, spans: list[Span]) -> None:
+        self._store = store
+        self._spans = spans
+
+    @classmethod
+    async def of(cls, store: EventStore, head: Head) -> HistoryReader:
+        """Return a reader for the session of this head."""
+        return cls(store, await spans_of(store, head))
+
+    @property
+    def spans(self) -> list[Span]:
+        """Return where the events are, oldest first."""
+        return self._spans
+
+    async def backwards(self, *, until: int, after: int = 0, limit: int = PAGE) -> list[Item]:
+        """Return at most `limit` items with after < seq <= until, newest first."""
+        items: list[Item] = []
+        for span in reversed(self._spans):
+            low, high = max(after, span.after), min(until, span.until)
+            if high <= low or len(items) >= limit:
+                continue
+            wanted = limit - len(items)
+            page = await self._store.read(span.session_id, after=low, until=high, limit=wanted, backwards=True)
+            items.extend(item_of(stored) for stored in page)
+        return items
+
+    async def forwards(self, *, after: int, until: int | None = None, limit: int = PAGE) -> list[Item]:
+        """Return at most `limit` items with after < seq <= until, oldest first."""
+        items: list[Item] = []
+        for span in self._spans:
+            last = span is self._spans[-1]
+            low = max(after, span.after)
+            high = until if last else min(span.until, until) if until is not None else span.until
+            if len(items) >= limit or (high is not None and high <= low):
+                continue
+            page = await self._store.read(span.session_id, after=low, until=high, limit=limit - len(items))
+            items.extend(item_of(stored) for stored in page)
+        return items
+
+    async def at(self, seqs: Iterable[int]) -> dict[int, Item]:
+        """Return the items of these seqs, those that can be read."""
+        found: dict[int, Item] = {}
+        for seq in seqs:
+            if seq > 0:
+                for item in await self.backwards(until=seq, after=seq - 1, limit=1):
+                    found[seq] = item
+        return found
+
+
+async def spans_of(store: EventStore, head: Head) -> list[Span]:
+    """Return where a session's history is: its ancestors' events up to each fork, then its own (C11).
+
+    Raises:
+        SessionNotFoundError: an ancestor is gone.
+    """
+    ancestors: list[tuple[str, int]] = []
+    child, until = head, head.base_seq
+    while child.forked_from is not None and until > 0:
+        parent = await store.head(child.forked_from)
+        if parent is None:
+            raise SessionNotFoundError(session_id=child.forked_from)
+        if until > parent.base_seq:
+            ancestors.append((parent.session_id, until))
+        until = min(until, parent.base_seq)
+        child = parent
+    return lineage(ancestors[::-1], head.session_id, last_seq=max(head.last_seq, head.base_seq))
+
+
+async def load(store: EventStore, head: Head, *, policy: WindowPolicy) -> Opened:
+    """Return what opening this session takes."""
+    reader = await HistoryReader.of(store, head)
+    items = await _tail(reader, head, policy)
+    first = items[0].seq if items else head.last_seq + 1
+    wanted = {head.instruction_seq, head.compaction_seq, *head.pins, *_consumed(items)}
+    anchors = await reader.at(sorted(seq for seq in wanted if seq < first))
+    return Opened(head=head, spans=reader.spans, items=items, anchors=anchors)
+
+
+async def _tail(reader: HistoryReader, head: Head, policy: WindowPolicy) -> list[Item]:
+    """Return the newest items, back to the recorded window start or until the budget is well exceeded, undone ranges left out."""
+    newest_first: list[Item] = []
+    until, tokens, messages = head.last_seq, 0, 0
+    floor = max(0, head.window_seq - 1)
+    most = REPLAY_BUDGETS if head.window_seq else 1
+    while until > floor and tokens <= most * policy.max_tokens and messages <= most * policy.max_messages:
+        page = await reader.backwards(until=until, after=floor)
+        if not page:
+            break
+        for item in page:
+            if item.seq > until:
+                continue
+            newest_first.append(item)
+            until = item.seq - 1
+            if isinstance(item.event, RewindEvent):
+                until = min(until, item.event.to_seq)
+            tokens += item.tokens
+            messages += item.tokens > 0
+    return newest_first[::-1]
+
+
+def _consumed(items: list[Item]) -> set[int]:
+    seqs: set[int] = set()
+    for item in items:
+        if isinstance(item.event, TurnStartedEvent | TurnSteeredEvent):
+            seqs.update(item.event.consumes)
+    return seqs - {item.seq for item in items}

@@ -1,0 +1,378 @@
+"""`SessionManager`: create, find, open and end sessions of one store, for principals."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Self
+
+from kipu.context.policy import WindowPolicy
+from kipu.context.tokens import EstimateCounter
+from kipu.errors import ConflictError, SessionBusyError, SessionExistsError, SessionForkedError, SessionNotFoundError
+from kipu.events import ids
+from kipu.events.boundary import ForkPoint, SessionInitEvent, StatusChangedEvent
+from kipu.events.conversation import UserMessageEvent
+from kipu.events.event import SessionEvent
+from kipu.manager.access import Verb, may, require
+from kipu.manager.anchors import anchors_at
+from kipu.manager.cache import SessionCache
+from kipu.manager.criteria import query_of
+from kipu.manager.history import LiveHistory
+from kipu.manager.loader import load
+from kipu.manager.lock import DEFAULT_TTL_S, SessionLock
+from kipu.manager.protocol import BaseSessionManager
+from kipu.manager.searching import Searcher, SearchHit
+from kipu.manager.session import Session
+from kipu.manager.writer import EventWriter
+from kipu.ports.clock import Clock, Entropy
+from kipu.ports.head import Head
+from kipu.ports.principal import Principal
+from kipu.ports.store import Appended, Binding, EventStore, Page, SessionQuery
+from kipu.ports.tokens import TokenCounter
+from kipu.session.key import SessionKey
+from kipu.session.patch import patch_for
+
+logger = logging.getLogger(__name__)
+
+
+class SessionManager(BaseSessionManager):
+    """Work with the sessions of one store.
+
+    `principal` is who asks where a call names nobody. `max_sessions` bounds how many live objects are kept; those in use stay
+    beyond it. Use it as `async with`, or call `close`.
+    """
+
+    def __init__(
+        self,
+        store: EventStore,
+        *,
+        clock: Clock,
+        entropy: Entropy,
+        owner: str,
+        principal: Principal | None = None,
+        policy: WindowPolicy | None = None,
+        counter: TokenCounter | None = None,
+        max_sessions: int = 256,
+        lease_ttl_s: float = DEFAULT_TTL_S,
+    ) -> None:
+        self.store = store
+        self.principal = principal or Principal.local()
+        self.owner = owner
+        self.policy = policy or WindowPolicy()
+        self.lease_ttl_s = lease_ttl_s
+        self._clock = clock
+        self._entropy = entropy
+        self.writer = EventWriter(store, clock=clock, entropy=entropy, counter=counter or EstimateCounter())
+        self._cache: SessionCache[Session] = SessionCache(max_sessions)
+        self._searcher = Searcher(store)
+
+    # ---- creating --------------------------------------------------------------------------------------------------
+
+    async def create_session(
+        self,
+        session_id: str | None = None,
+        initial_context: Mapping[str, Any] | None = None,
+        *,
+        key: str | SessionKey | None = None,
+        title: str | None = None,
+        principal: Principal | None = None,
+    ) -> str:
+        """Create a session and return its id, a fresh one if none is given (B20); `initial_context` becomes metadata (B22).
+
+        If the id exists, the existing session is loaded, with a warning, and nothing is overwritten (B21).
+        Raises: InvalidSessionIdError, SessionErasedError, SessionNotFoundError (it exists, and is somebody else's).
+        """
+        caller = principal or self.principal
+        session_id = ids.check_session_id(session_id) if session_id is not None else self.mint("sess")
+        text = None if key is None else self._key_text(key, caller)
+        init = SessionInitEvent(
+            key=text, owner=caller.id, tenant=caller.tenant, title=title, metadata=dict(initial_context or {})
+        )
+        try:
+            await self._begin(session_id, init, bind=None if text is None else Binding(text))
+        except SessionExistsError:
+            await self.open(session_id, principal=caller)
+            logger.warning("session %s exists already; it was loaded, and nothing was overwritten", session_id)
+        return session_id
+
+    async def _begin(self, session_id: str, init: SessionInitEvent, *, bind: Binding | None = None) -> None:
+        prepared = await self.writer.prepare(session_id, init, principal=init.owner)
+        await self.store.append(session_id, [prepared.record], head=patch_for([prepared.event]), bind=bind)
+
+    async def get_or_create(
+        self,
+        key: str | SessionKey,
+        *,
+        initial_context: Mapping[str, Any] | None = None,
+        principal: Principal | None = None,
+    ) -> Session:
+        """Return the session that `key` leads to, created and bound in one transaction if there is none (A6, A13, A46)."""
+        caller = principal or self.principal
+        text = self._key_text(key, caller)
+        while True:
+            bound = await self.store.resolve(text)
+            if bound is not None:
+                return await self.open(bound, principal=caller)
+            try:
+                created = await self.create_session(None, initial_context, key=key, principal=caller)
+                return await self.open(created, principal=caller)
+            except ConflictError:  # another process bound the key meanwhile: its session is the one
+                continue
+
+    async def new_session(self, key: str | SessionKey, *, principal: Principal | None = None) -> Session:
+        """Give `key` a fresh session; the one before stays listable and resumable, as expired (`/new`)."""
+        caller = principal or self.principal
+        text = self._key_text(key, caller)
+        before = await self.store.resolve(text)
+        if before is not None:
+            await self.open(before, principal=caller)
+        session_id = self.mint("sess")
+        init = SessionInitEvent(key=text, owner=caller.id, tenant=caller.tenant)
+        await self._begin(session_id, init, bind=Binding(text, before))
+        if before is not None:
+            await self._close_old(before)
+        return await self.open(session_id, principal=caller)
+
+    async def _close_old(self, session_id: str) -> None:
+        """Mark the session that `/new` left. It is repairable, so a busy one is left to whoever has it."""
+        status = StatusChangedEvent(status="expired", reason="new session under the key")
+        lease = await self.store.claim(session_id, owner=self.owner, ttl_s=self.lease_ttl_s)
+        if lease is None:
+            return
+        try:
+            head = await self.store.head(session_id)
+            if head is not None and head.status == "active" and not head.waiting and head.open_turn is None:
+                prepared = await self.writer.prepare(session_id, status)
+                await self.store.append(
+                    session_id, [prepared.record], head=patch_for([prepared.event]), token=lease.token
+                )
+        finally:
+            await self.store.release(lease)
+
+    async def add_alias(
+        self, alias: str | SessionKey, key: str | SessionKey, *, principal: Principal | None = None
+    ) -> None:
+        """Let `alias` lead where `key` leads, so that no history is orphaned when keys are made otherwise (A21)."""
+        caller = principal or self.principal
+        session_id = await self.store.resolve(self._key_text(key, caller))
+        if session_id is None:
+            raise SessionNotFoundError(session_id=str(key))
+        await self.open(session_id, principal=caller)
+        await self.store.bind(self._key_text(alias, caller), session_id)
+
+    async def fork_session(
+        self, parent: Session, *, seq: int | None, title: str | None, principal: Principal
+    ) -> Session:
+        """Return a new session that shares `parent`'s events up to `seq`. Use `Session.fork`."""
+        await parent.refresh()
+        last = parent.history.last_seq
+        at = last if seq is None else seq
+        if not 0 < at <= last:
+            raise SessionNotFoundError(session_id=f"{parent.session_id}@{at}")
+        head = parent.head
+        session_id = self.mint("sess")
+        init = SessionInitEvent(
+            owner=principal.id,
+            tenant=principal.tenant,
+            title=title or f"{head.display_title} (fork)",
+            metadata=dict(head.metadata),
+            workspace=head.workspace,
+            forked_from=ForkPoint(session_id=parent.session_id, seq=at),
+            inherited={**await anchors_at(parent.history, at), "first_text": head.first_text},
+        )
+        await self._begin(session_id, init)
+        return await self.open(session_id, principal=principal)
+
+    # ---- finding ---------------------------------------------------------------------------------------------------
+
+    async def get_session(self, session_id: str, *, principal: Principal | None = None) -> Session | None:
+        """Return the session: from memory, else from the store; None, logged, if there is none for this principal (B23, B56)."""
+        try:
+            return await self.open(session_id, principal=principal)
+        except SessionNotFoundError:
+            logger.warning("there is no session %s for this principal", session_id)
+            return None
+
+    async def open(self, session_id: str, *, principal: Principal | None = None) -> Session:
+        """Return the session. Raises: SessionNotFoundError (also for somebody else's), StoreError when it cannot be read."""
+        caller = principal or self.principal
+        ids.check_session_id(session_id)
+        session = self._cache.get(session_id)
+        if session is None:
+            head = require(caller, Verb.READ, head=await self.store.head(session_id), session_id=session_id)
+            opened = await load(self.store, head, policy=self.policy)
+            session = self._cache.get(session_id)  # another task may have opened it while this one read
+            if session is None:
+                session = Session(self, LiveHistory(self.store, opened, policy=self.policy))
+                self._cache.put(session_id, session)
+        require(caller, Verb.READ, head=session.head, session_id=session_id)
+        await self._cache.shrink(on_failure=_keep_unsaved)
+        return session
+
+    async def resolve(self, key: str | SessionKey, *, principal: Principal | None = None) -> str | None:
+        """Return the id that `key` leads to, if it is this principal's."""
+        caller = principal or self.principal
+        session_id = await self.store.resolve(self._key_text(key, caller))
+        if session_id is None:
+            return None
+        head = await self.store.head(session_id)
+        return session_id if head is not None and may(caller, Verb.READ, head=head) else None
+
+    async def list(self, query: SessionQuery | None = None, *, principal: Principal | None = None) -> Page[Head]:
+        """Return a page of the principal's sessions, most recently active first (B26); trash is only listed when asked for."""
+        caller = principal or self.principal
+        query = query or SessionQuery()
+        query = replace(query, tenant=caller.tenant, owner=query.owner if caller.is_admin else caller.id)
+        if query.statuses is None:
+            query = replace(query, statuses=frozenset({"active", "expired", "archived"}))
+        return await self.store.list(query)
+
+    async def heads(
+        self, query: SessionQuery | None = None, *, principal: Principal | None = None
+    ) -> AsyncIterator[Head]:
+        """Yield every head that matches, page by page."""
+        query = query or SessionQuery(limit=500)
+        while True:
+            page = await self.list(query, principal=principal)
+            for head in page.items:
+                yield head
+            if page.cursor is None:
+                return
+            query = replace(query, cursor=page.cursor)
+
+    async def list_sessions(
+        self, filter_criteria: Mapping[str, Any] | None = None, *, principal: Principal | None = None
+    ) -> list[str]:
+        """Return the ids that match: created_before/after, active_before/after, status, owner, tags, key, metadata (B26)."""
+        return [head.session_id async for head in self.heads(query_of(filter_criteria or {}), principal=principal)]
+
+    async def search(
+        self,
+        text: str,
+        *,
+        session_id: str | None = None,
+        limit: int = 20,
+        cursor: str | None = None,
+        principal: Principal | None = None,
+    ) -> Page[SearchHit]:
+        """Return events that contain the words, newest first, with snippets. What was acknowledged is found."""
+        return await self._searcher.search(
+            text, principal=principal or self.principal, session_id=session_id, limit=limit, cursor=cursor
+        )
+
+    async def catch_up_index(self, *, progress: Any = None) -> int:
+        """Index what is not indexed yet and return how many events that were."""
+        return await self._searcher.catch_up(progress=progress)
+
+    # ---- writing ---------------------------------------------------------------------------------------------------
+
+    async def save_event(
+        self, session_id: str, event: SessionEvent, *, principal: Principal | None = None
+    ) -> SessionEvent:
+        """Store an event durably (B24). Raises: SessionNotFoundError, and whatever the store cannot do (B25)."""
+        session = await self.open(session_id, principal=principal)
+        return await session.add_event(event, principal=principal)
+
+    async def receive(
+        self,
+        key: str | SessionKey,
+        message: UserMessageEvent,
+        *,
+        revision: str = "",
+        principal: Principal | None = None,
+    ) -> Appended:
+        """Put a message into the mailbox of the session that `key` leads to; durable when this returns (C5).
+
+        The same message delivered again (same tenant, channel, account, source message id, revision) is not stored again,
+        also when the key leads to another session by now (C4).
+        """
+        caller = principal or self.principal
+        session = await self.get_or_create(key, principal=caller)
+        message = message.model_copy(update={"queued": True})
+        parsed = SessionKey.parse(key)
+        arrival = None
+        if message.source_message_id is not None:
+            channel = message.channel or parsed.channel
+            parts = (caller.tenant, channel, parsed.account or "", message.source_message_id, revision)
+            arrival = "arrival:" + "/".join(part.replace("%", "%25").replace("/", "%2F") for part in parts)
+        stored = await session.add_event(message, principal=caller, idempotency_key=arrival)
+        return Appended(stored.session_id, stored.seq, stored.seq, duplicate=stored.event_id != message.event_id != "")
+
+    async def acquire(self, key: str | SessionKey, *, principal: Principal | None = None) -> SessionLock:
+        """Return the lock of the session that `key` leads to: the same one while anybody holds or waits for it (A37)."""
+        session = await self.get_or_create(key, principal=principal)
+        return session.lock
+
+    # ---- ending ----------------------------------------------------------------------------------------------------
+
+    async def delete_session(
+        self, session_id: str, *, cascade: bool = False, wait_s: float = 5.0, principal: Principal | None = None
+    ) -> bool:
+        """Erase the session from memory and store (B27); False if there is none for this principal.
+
+        Raises: SessionForkedError (forks need its events; with `cascade` they go too), SessionBusyError, StoreError.
+        """
+        caller = principal or self.principal
+        head = await self.store.head(ids.check_session_id(session_id))
+        if head is None or not may(caller, Verb.ERASE, head=head):
+            return False
+        forks = await self._forks(session_id)
+        if forks and not cascade:
+            raise SessionForkedError(session_id=session_id, forks=", ".join(fork.session_id for fork in forks))
+        for fork in forks:
+            require(caller, Verb.ERASE, head=fork, session_id=fork.session_id)
+            await self.delete_session(fork.session_id, cascade=True, wait_s=wait_s, principal=caller)
+        session = await self.open(session_id, principal=caller)
+        await session.lock.acquire(wait_s=wait_s)
+        try:
+            lease = session.lock.lease
+            if lease is None:
+                raise SessionBusyError(session_id=session_id, owner="unknown")
+            await self.store.erase(session_id, lease=lease)
+            self._cache.drop(session_id)
+        finally:
+            await session.lock.release()
+        return True
+
+    async def _forks(self, session_id: str) -> list[Head]:
+        forks: list[Head] = []
+        query = SessionQuery(forked_from=session_id, limit=500)
+        while True:
+            page = await self.store.list(query)
+            forks.extend(page.items)
+            if page.cursor is None:
+                return forks
+            query = replace(query, cursor=page.cursor)
+
+    async def close(self) -> None:
+        """Save every live session and close the store."""
+        for session in self._cache:
+            await session.save()
+        await self.store.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # ---- small things ----------------------------------------------------------------------------------------------
+
+    def mint(self, prefix: str) -> str:
+        """Return a new id that sorts by time, such as `sess_…` or `turn_…`."""
+        return ids.prefixed_id(prefix, self._clock.now_us() // 1000, random=self._entropy.random_bytes(10))
+
+    def _key_text(self, key: str | SessionKey, principal: Principal) -> str:
+        """Return the canonical key within the principal's tenant, so that tenants never share one."""
+        parsed = SessionKey.parse(key)
+        if principal.tenant and parsed.tenant != principal.tenant:
+            parsed = replace(parsed, tenant=principal.tenant)
+        return str(parsed)
+
+
+def _keep_unsaved(session: Session, error: Exception) -> None:
+    logger.warning("session %s stays in memory, since it could not be saved: %s", session.session_id, error)

@@ -1,0 +1,122 @@
+"""Rewind: move the tip back to a turn boundary by an appended event (C11)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kipu.errors import InputError
+from kipu.events.boundary import RewindEvent
+from kipu.events.conversation import ToolCallEvent, ToolResultEvent, UserMessageEvent
+from kipu.events.event import SessionEvent
+from kipu.events.turn import MessageSettledEvent, TurnFinishedEvent, TurnStartedEvent, TurnSteeredEvent
+from kipu.manager.anchors import anchors_at
+from kipu.manager.loader import PAGE
+from kipu.ports.principal import Principal
+from kipu.session.branch import visible
+
+if TYPE_CHECKING:
+    from kipu.manager.session import Session
+
+
+async def rewind_session(
+    session: Session, *, to_seq: int | None, turns: int, principal: Principal | None
+) -> SessionEvent:
+    """Append the rewind under the session's lock and settle the messages whose turns it undoes; return the rewind.
+
+    Raises:
+        InputError: there is no such turn or event, the point lies inside a turn, or a turn is open.
+    """
+    async with session.holding():
+        await session.refresh()
+        if session.head.open_turn is not None:
+            raise InputError(
+                reason=f"turn {session.head.open_turn} of session {session.session_id} is still open; stop it first"
+            )
+        target = await _before_turns(session, turns) if to_seq is None else await _boundary(session, to_seq)
+        anchors = await anchors_at(session.history, target)
+        undone = await _undone_messages(session, target)
+        rewind = RewindEvent(
+            to_seq=target,
+            instruction_seq=anchors["instruction_seq"],
+            compaction_seq=anchors["compaction_seq"],
+            window_seq=anchors["window_seq"],
+            previous_seq=session.head.rewind_seq,
+        )
+        batch: list[SessionEvent] = [rewind]
+        if undone:
+            batch.append(MessageSettledEvent(seqs=undone, reason="superseded"))
+        return (await session.add_events(batch, principal=principal))[0]
+
+
+async def _visible_back(session: Session, until: int, *, after: int = 0) -> list[SessionEvent]:
+    """Return one page of visible events before `until`, oldest first."""
+    page = await session.history.reader.backwards(until=until, after=after, limit=PAGE)
+    return visible([item.event for item in reversed(page)])
+
+
+async def _before_turns(session: Session, turns: int) -> int:
+    """Return the seq just before the last `turns` turns: where a message was consumed, or said directly."""
+    if turns < 1:
+        raise InputError(reason="turns must be at least 1")
+    events: list[SessionEvent] = []
+    until = session.history.last_seq
+    while until > 0:
+        page = await session.history.reader.backwards(until=until, limit=PAGE)
+        if not page:
+            break
+        events[:0] = [item.event for item in reversed(page)]
+        until = page[-1].seq - 1
+        starts = [event.seq for event in visible(events) if _starts_turn(event)]
+        if len(starts) >= turns:
+            return starts[-turns] - 1
+    raise InputError(reason=f"session {session.session_id} does not have {turns} turns to go back")
+
+
+def _starts_turn(event: SessionEvent) -> bool:
+    if isinstance(event, TurnStartedEvent):
+        return bool(event.consumes)
+    return isinstance(event, UserMessageEvent) and not event.queued and event.turn_id is None
+
+
+async def _boundary(session: Session, to_seq: int) -> int:
+    """Return `to_seq` when it is a turn boundary."""
+    if not 0 <= to_seq < session.history.last_seq:
+        raise InputError(reason=f"session {session.session_id} has no event {to_seq} to go back to")
+    before = await _visible_back(session, to_seq)
+    after = [item.event for item in await session.history.reader.forwards(after=to_seq, limit=1)]
+    if before and before[-1].seq != to_seq and not isinstance(before[-1], TurnFinishedEvent | ToolResultEvent):
+        raise InputError(
+            reason=f"event {to_seq} was undone already; the last one that stands before it is {before[-1].seq}"
+        )
+    if _open_calls(before) or _open_turn(before) or (after and isinstance(after[0], ToolCallEvent)):
+        raise InputError(reason=f"event {to_seq} lies inside a turn; go to the end of one, or give turns=N")
+    return to_seq
+
+
+def _open_calls(events: list[SessionEvent]) -> bool:
+    answered = {event.tool_call_id for event in events if isinstance(event, ToolResultEvent)}
+    return any(isinstance(event, ToolCallEvent) and event.tool_call_id not in answered for event in events)
+
+
+def _open_turn(events: list[SessionEvent]) -> bool:
+    for event in reversed(events):
+        if isinstance(event, TurnFinishedEvent):
+            return False
+        if isinstance(event, TurnStartedEvent):
+            return True
+    return False
+
+
+async def _undone_messages(session: Session, target: int) -> list[int]:
+    """Return the messages that turns after `target` consumed: they will not be answered again."""
+    seqs: set[int] = set()
+    until = session.history.last_seq
+    while until > target:
+        page = await session.history.reader.backwards(until=until, after=target, limit=PAGE)
+        if not page:
+            break
+        for item in page:
+            if isinstance(item.event, TurnStartedEvent | TurnSteeredEvent):
+                seqs.update(item.event.consumes)
+        until = page[-1].seq - 1
+    return sorted(seqs)

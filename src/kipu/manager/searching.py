@@ -1,0 +1,108 @@
+"""Search: bring the index up to the logs, ask it, and show what was found in its words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from kipu.context.item import Item
+from kipu.errors import InvalidQueryError, SearchUnavailableError
+from kipu.manager.loader import item_of
+from kipu.ports.head import Head
+from kipu.ports.principal import Principal
+from kipu.ports.store import EventStore, IndexEntry, Page, SearchQuery, SessionQuery
+from kipu.session.terms import event_text, phrases_of, terms_of
+
+BATCH_EVENTS = 500
+SNIPPET_CHARACTERS = 160
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class SearchHit:
+    """One event that was found: where, what kind, when, and a line of its text around the first word."""
+
+    session_id: str
+    seq: int
+    event_type: str
+    timestamp: str
+    title: str
+    snippet: str
+
+
+class Searcher:
+    """Search one store. The index is a projection behind the log: it is caught up first, so that nothing is missed."""
+
+    def __init__(self, store: EventStore) -> None:
+        self._store = store
+
+    async def catch_up(self, *, progress: Progress | None = None) -> int:
+        """Index every event that is not indexed yet and return how many there were."""
+        if not self._store.describe().search:
+            raise SearchUnavailableError(store=self._store.describe().url)
+        done = 0
+        while True:
+            page = await self._store.list(SessionQuery(unindexed=True, limit=200, order="created_at"))
+            if not page.items:
+                return done
+            for head in page.items:
+                done += await self._index_session(head, progress, done)
+
+    async def _index_session(self, head: Head, progress: Progress | None, done: int) -> int:
+        after, count = max(head.indexed_seq, head.base_seq), 0
+        while True:
+            stored = await self._store.read(head.session_id, after=after, limit=BATCH_EVENTS)
+            if not stored:
+                # Damaged events at the end cannot be read: without this the session would stay behind for ever.
+                await self._store.index([], indexed={head.session_id: max(after, head.last_seq)})
+                return count
+            entries = [
+                IndexEntry(head.session_id, item.seq, terms)
+                for item in map(item_of, stored)
+                if (terms := terms_of(event_text(item.event)))
+            ]
+            after = stored[-1].seq
+            await self._store.index(entries, indexed={head.session_id: after})
+            count += len(stored)
+            if progress is not None:
+                progress(done + count)
+            if after >= head.last_seq:
+                return count
+
+    async def search(
+        self, text: str, *, principal: Principal, session_id: str | None, limit: int, cursor: str | None
+    ) -> Page[SearchHit]:
+        """Return what the principal's sessions hold of `text`, newest first.
+
+        Raises:
+            InvalidQueryError: there is no letter or digit in it.
+        """
+        phrases = phrases_of(text)
+        if not phrases:
+            raise InvalidQueryError(reason="there is nothing to search for: give at least one letter or digit")
+        await self.catch_up()
+        query = SearchQuery(phrases, tenant=principal.tenant, session_id=session_id, limit=limit, cursor=cursor)
+        if not principal.is_admin:
+            query = replace(query, owner=principal.id)
+        page = await self._store.search(query)
+        heads: dict[str, Head | None] = {}
+        hits = []
+        for found in page.items:
+            if found.session_id not in heads:
+                heads[found.session_id] = await self._store.head(found.session_id)
+            head = heads[found.session_id]
+            stored = await self._store.read(found.session_id, after=found.seq - 1, until=found.seq, limit=1)
+            if head is not None and stored:
+                hits.append(_hit(head, item_of(stored[0]), phrases[0].terms[0]))
+        return Page(tuple(hits), page.cursor)
+
+
+def _hit(head: Head, item: Item, term: str) -> SearchHit:
+    text = " ".join(event_text(item.event).split())
+    at = max(0, text.casefold().find(term))
+    start = max(0, at - SNIPPET_CHARACTERS // 3)
+    snippet = text[start : start + SNIPPET_CHARACTERS]
+    snippet = ("…" if start else "") + snippet + ("…" if start + SNIPPET_CHARACTERS < len(text) else "")
+    event = item.event
+    moment = event.timestamp.isoformat() if event.timestamp else ""
+    return SearchHit(head.session_id, item.seq, event.event_type, moment, head.display_title, snippet)

@@ -1,0 +1,446 @@
+"""`Session`: one history, as a program works with it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from kipu.context.history import doc_messages, get_history
+from kipu.context.item import Item
+from kipu.context.policy import WindowPolicy
+from kipu.context.rendering import Rendering
+from kipu.errors import BlobNotFoundError, InputError
+from kipu.events.boundary import (
+    CompactionEvent,
+    EventPinnedEvent,
+    MetadataChangedEvent,
+    NoteEvent,
+    StatusChangedEvent,
+)
+from kipu.events.conversation import InstructionEvent
+from kipu.events.event import SessionEvent
+from kipu.manager.access import Verb, require
+from kipu.manager.history import LiveHistory
+from kipu.manager.loader import PAGE, item_of
+from kipu.manager.lock import SessionLock
+from kipu.manager.rewinding import rewind_session
+from kipu.manager.turn import Turn
+from kipu.manager.writer import Prepared
+from kipu.ports.head import Head, HeadPatch
+from kipu.ports.principal import Principal
+from kipu.ports.store import Appended
+from kipu.session.branch import visible
+from kipu.session.lifecycle import ACTIVE, check_transition, revives
+from kipu.session.patch import WINDOW_NOTE, patch_for
+
+if TYPE_CHECKING:
+    from kipu.manager.manager import SessionManager
+
+
+class Session:
+    """One session: its log, its window and its settings. Get it from a `SessionManager`; there is one object per id (A45).
+
+    Every method that reads or writes takes the `principal` who asks; without one it is the manager's own (C19).
+    """
+
+    def __init__(self, manager: SessionManager, history: LiveHistory) -> None:
+        self._manager = manager
+        self._store = manager.store
+        self._history = history
+        self._order = asyncio.Lock()  # appends of this object are applied in the order they were stored
+        self._followers = 0
+        self.session_id: str = history.row["session_id"]
+        self.lock = SessionLock(self._store, self.session_id, owner=manager.owner, ttl_s=manager.lease_ttl_s)
+
+    # ---- what it is ------------------------------------------------------------------------------------------------
+
+    @property
+    def head(self) -> Head:
+        """Return the session's row as far as this process knows it."""
+        return self._history.head
+
+    @property
+    def key(self) -> str | None:
+        """Return the session key that led here first (A22)."""
+        return self._history.row.get("key")
+
+    @property
+    def created_at(self) -> datetime:
+        """Return when it was created, in UTC (A22)."""
+        return datetime.fromisoformat(self._history.row["created_at"])
+
+    @property
+    def updated_at(self) -> datetime:
+        """Return when its newest event happened, in UTC (A22)."""
+        return datetime.fromisoformat(self._history.row["last_event_at"])
+
+    @property
+    def status(self) -> str:
+        """Return active, expired, archived or trashed (A54)."""
+        return str(self._history.row.get("status", ACTIVE))
+
+    @property
+    def title(self) -> str:
+        """Return its title, or the start of its first message."""
+        return self.head.display_title
+
+    @property
+    def last_consolidated(self) -> int:
+        """Return the seq up to which memory has taken the history in: a structural boundary, not a time (A34)."""
+        return int(self._history.row.get("consolidated_seq", 0))
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """Return a copy of the settings, with created_at, last_event_at and total_events (B30). Change them by `set_metadata`."""
+        row = self._history.row
+        facts = {
+            "created_at": row.get("created_at"),
+            "last_event_at": row.get("last_event_at"),
+            "total_events": row.get("event_count", 0),
+        }
+        return {**facts, **row.get("metadata", {})}
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """Return the messages of the events in memory (at least the window's), as role/content objects (A22, A23)."""
+        return doc_messages(visible([item.event for item in self._history.items]))
+
+    @property
+    def in_use(self) -> bool:
+        """Return True while somebody holds its lock, waits for it, appends, or follows it."""
+        return self.lock.in_use or self._followers > 0 or self._order.locked()
+
+    # ---- writing ---------------------------------------------------------------------------------------------------
+
+    async def add_event(
+        self,
+        event: SessionEvent,
+        *,
+        principal: Principal | None = None,
+        expected_seq: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> SessionEvent:
+        """Store one event durably, then let memory and window see it (B31); return it as stored.
+
+        When storing fails, memory is as it was. A repeated `idempotency_key` returns the event that was stored first.
+        Raises: InvalidEventError, SessionNotFoundError, LeaseRequiredError, LeaseLostError, ConflictError, StoreError.
+        """
+        stored = await self.add_events(
+            [event], principal=principal, expected_seq=expected_seq, idempotency_key=idempotency_key
+        )
+        return stored[0]
+
+    async def add_events(
+        self,
+        events: Sequence[SessionEvent],
+        *,
+        principal: Principal | None = None,
+        expected_seq: int | None = None,
+        idempotency_key: str | None = None,
+        token: int | None = None,
+    ) -> list[SessionEvent]:
+        """Store a batch, all or nothing (C2), and return it as stored.
+
+        Without a `token`, and without holding the lock, what needs a lease is stored only while nobody has it.
+        """
+        caller = self._allow(Verb.APPEND, principal)
+        if not events:
+            return []
+        token = self.lock.token if token is None and self.lock.mine else token
+        prepared = [await self._prepare(event, caller) for event in events]
+        async with self._order:
+            batch = [*await self._unrecorded(prepared), *prepared]
+            appended = await self._store.append(
+                self.session_id,
+                [entry.record for entry in batch],
+                head=self._lean(patch_for([entry.event for entry in batch])),
+                token=token,
+                expected_seq=expected_seq,
+                idempotency_key=idempotency_key,
+            )
+            if appended.duplicate:
+                return await self._first_outcome(appended, len(prepared))
+            return await self._apply(batch, appended, len(prepared))
+
+    async def _prepare(self, event: SessionEvent, caller: Principal) -> Prepared:
+        if isinstance(event, InstructionEvent | CompactionEvent) and not event.previous_seq:
+            # Anchors are chained, so that a rewind or a fork finds the one before without reading the log.
+            name = "instruction_seq" if isinstance(event, InstructionEvent) else "compaction_seq"
+            event = event.model_copy(update={"previous_seq": self._history.row.get(name, 0)})
+        return await self._manager.writer.prepare(self.session_id, event, principal=caller.id)
+
+    def _lean(self, patch: HeadPatch) -> HeadPatch:
+        """Return the patch without defaults that are set already: they would only make the log longer."""
+        return patch._replace(default={}) if self._history.row.get("first_text") else patch
+
+    async def _unrecorded(self, batch: Sequence[Prepared]) -> list[Prepared]:
+        """Return what has to be recorded before the batch: a window jump, and waking up when somebody uses it again."""
+        before: list[SessionEvent] = []
+        if self._history.unrecorded_jump is not None:
+            before.append(NoteEvent(kind=WINDOW_NOTE, data={"from": self._history.unrecorded_jump}))
+        uses = any(entry.record.event_type in ("user_message", "turn_started") for entry in batch)
+        if (
+            uses
+            and revives(self.status)
+            and (self.lock.lease is not None or self._history.row.get("lease_until") is None)
+        ):
+            before.append(StatusChangedEvent(status="active", reason="use"))
+        return [await self._manager.writer.prepare(self.session_id, event) for event in before]
+
+    async def _apply(self, batch: Sequence[Prepared], appended: Appended, count: int) -> list[SessionEvent]:
+        if appended.first_seq > self._history.last_seq + 1:
+            missed = await self._store.read(
+                self.session_id, after=self._history.last_seq, until=appended.first_seq - 1, limit=PAGE
+            )
+            await self._history.advance([item_of(stored) for stored in missed])
+            if appended.first_seq > self._history.last_seq + 1:
+                await self._history.refresh()
+                return [entry.event for entry in batch[-count:]]
+        stored = [
+            entry.event.model_copy(update={"seq": appended.first_seq + index}) for index, entry in enumerate(batch)
+        ]
+        items = [Item(event.seq, event, entry.record.tokens) for event, entry in zip(stored, batch, strict=True)]
+        await self._history.advance(items)
+        return stored[-count:]
+
+    async def _first_outcome(self, appended: Appended, count: int) -> list[SessionEvent]:
+        page = await self._store.read(
+            appended.session_id, after=appended.first_seq - 1, until=appended.last_seq, limit=PAGE
+        )
+        return [item_of(stored).event for stored in page][-count:]
+
+    async def set_metadata(
+        self, *, unset: Sequence[str] = (), principal: Principal | None = None, **values: Any
+    ) -> None:
+        """Change settings durably: `title`, `tags`, `pinned`, and any name of your own (B1, B37)."""
+        self._allow(Verb.CONFIGURE, principal)
+        await self.add_event(MetadataChangedEvent(set=values, unset=list(unset)), principal=principal)
+
+    async def set_status(self, status: str, *, reason: str | None = None, principal: Principal | None = None) -> bool:
+        """Move along the lifecycle; return False when it stands there already. Raises: TransitionError."""
+        self._allow(Verb.CONFIGURE, principal)
+        await self.refresh()
+        if not check_transition(self.session_id, self.status, after=status):
+            return False
+        async with self.holding():
+            event = StatusChangedEvent.model_validate({"status": status, "reason": reason})
+            await self.add_event(event, principal=principal)
+        return True
+
+    async def pin(self, *seqs: int, on: bool = True, principal: Principal | None = None) -> None:
+        """Keep these events' exchanges in the window, or no longer (B36)."""
+        caller = self._allow(Verb.CONFIGURE, principal)
+        known = await self._history.reader.at(seqs)
+        missing = [seq for seq in seqs if seq not in known or seq > self._history.last_seq]
+        if missing:
+            raise InputError(reason=f"session {self.session_id} has no event {missing[0]}")
+        await self.add_event(EventPinnedEvent(seqs=list(seqs), on=on, by=caller.id), principal=principal)
+
+    # ---- turns -----------------------------------------------------------------------------------------------------
+
+    def turn(
+        self,
+        *,
+        consumes: Sequence[int] | None = None,
+        policy: str = "followup",
+        wait_s: float | None = None,
+        principal: Principal | None = None,
+    ) -> Turn:
+        """Return a turn to be entered with `async with`; it consumes what waits unless `consumes` says which (A39, C3)."""
+        self._allow(Verb.APPEND, principal)
+        return Turn(
+            self,
+            turn_id=self._manager.mint("turn"),
+            consumes=None if consumes is None else list(consumes),
+            policy=policy,
+            wait_s=wait_s,
+            principal=principal,
+        )
+
+    def holding(self) -> _Holding:
+        """Return a block that holds the session's lock, entered again by its own holder."""
+        return _Holding(self.lock)
+
+    # ---- reading ---------------------------------------------------------------------------------------------------
+
+    async def refresh(self) -> None:
+        """Take in what other processes have appended."""
+        async with self._order:
+            await self._history.refresh()
+
+    async def get_context_for_llm(
+        self,
+        target: str = "openai_chat",
+        *,
+        provider: str | None = None,
+        model: str | None = None,
+        principal: Principal | None = None,
+    ) -> list[dict[str, Any]]:
+        """Return a copy of the messages that the model may see, for `target` (B34, A29-A33).
+
+        Targets: openai_chat, openai_responses, anthropic, gemini, neutral. Where the system prompt is not a message
+        (all but openai_chat and neutral), see `render`.
+        """
+        rendering = await self.render(target, provider=provider, model=model, principal=principal)
+        return rendering.messages
+
+    async def render(
+        self,
+        target: str = "openai_chat",
+        *,
+        provider: str | None = None,
+        model: str | None = None,
+        principal: Principal | None = None,
+    ) -> Rendering:
+        """Return the window with the adjustments it took (C8)."""
+        self._allow(Verb.READ, principal)
+        if not self.lock.mine:
+            await self.refresh()
+        window = self._history.window
+        media = {digest: await self.blob(digest) for digest in window.media()}
+        return window.messages(target, provider=provider, model=model, media=media)
+
+    async def get_history(self, max_messages: int = 500, *, principal: Principal | None = None) -> list[dict[str, Any]]:
+        """Return the newest messages after `last_consolidated` by the plain algorithm (A29-A33)."""
+        self._allow(Verb.READ, principal)
+        await self.refresh()
+        if max_messages <= 0:
+            return []
+        events: list[SessionEvent] = []
+        until = self._history.last_seq
+        while until > self.last_consolidated:
+            page = await self._history.reader.backwards(until=until, after=self.last_consolidated)
+            if not page:
+                break
+            events[:0] = [item.event for item in reversed(page)]
+            until = page[-1].seq - 1
+            if len(doc_messages(visible(events))) > max_messages:
+                break
+        return get_history(doc_messages(visible(events)), 0, max_messages=max_messages)
+
+    async def get_full_history(self, *, principal: Principal | None = None) -> list[SessionEvent]:
+        """Return every event, undone ones included, oldest first (B35). For long sessions use `events`."""
+        return [event async for event in self.events(principal=principal)]
+
+    async def events(
+        self, *, after: int = 0, until: int | None = None, principal: Principal | None = None
+    ) -> AsyncIterator[SessionEvent]:
+        """Yield events with after < seq <= until, page by page."""
+        self._allow(Verb.READ, principal)
+        await self.refresh()
+        while True:
+            page = await self._history.reader.forwards(after=after, until=until)
+            for item in page:
+                yield item.event
+            if len(page) < PAGE:
+                return
+            after = page[-1].seq
+
+    async def get_recent_events(self, n: int = 10, *, principal: Principal | None = None) -> list[SessionEvent]:
+        """Return the last `n` events, oldest first, without reading the others (B6, B35)."""
+        self._allow(Verb.READ, principal)
+        await self.refresh()
+        if n <= 0:
+            return []
+        newest: list[Item] = []
+        until = self._history.last_seq
+        while len(newest) < n and until > 0:
+            page = await self._history.reader.backwards(until=until, limit=min(PAGE, n - len(newest)))
+            if not page:
+                break
+            newest.extend(page)
+            until = page[-1].seq - 1
+        return [item.event for item in reversed(newest)]
+
+    async def follow(self, *, after: int = 0, principal: Principal | None = None) -> AsyncIterator[SessionEvent]:
+        """Yield events with seq > `after` and then every new one, from any process; skip none."""
+        self._allow(Verb.READ, principal)
+        self._followers += 1
+        try:
+            base_seq = self.head.base_seq
+            if after < base_seq:
+                async for event in self.events(after=after, until=base_seq, principal=principal):
+                    yield event
+            async for stored in self._store.follow(self.session_id, after=max(after, base_seq)):
+                yield item_of(stored).event
+        finally:
+            self._followers -= 1
+
+    async def blob(self, digest: str, *, principal: Principal | None = None) -> bytes:
+        """Return the whole of a big value, here or in the session this one was forked from. Raises: BlobNotFoundError."""
+        self._allow(Verb.READ, principal)
+        for span in reversed(self._history.reader.spans):
+            try:
+                return await self._store.get_blob(span.session_id, digest)
+            except BlobNotFoundError:
+                continue
+        raise BlobNotFoundError(store=self._store.describe().url, session_id=self.session_id, digest=digest)
+
+    @property
+    def policy(self) -> WindowPolicy:
+        """Return how its window is cut."""
+        return self._history.policy
+
+    async def set_policy(self, policy: WindowPolicy) -> None:
+        """Cut the window otherwise from now on, as for another model (C28)."""
+        async with self._order:
+            await self._history.set_policy(policy)
+
+    # ---- branches --------------------------------------------------------------------------------------------------
+
+    async def fork(
+        self, seq: int | None = None, *, title: str | None = None, principal: Principal | None = None
+    ) -> Session:
+        """Return a new session that shares this one's events up to `seq` (default: all) without copying them (C11)."""
+        caller = self._allow(Verb.FORK, principal)
+        return await self._manager.fork_session(self, seq=seq, title=title, principal=caller)
+
+    async def rewind(
+        self, to_seq: int | None = None, *, turns: int = 1, principal: Principal | None = None
+    ) -> SessionEvent:
+        """Move the tip back to a turn boundary: to `to_seq`, or before the last `turns` user messages. The log keeps all."""
+        self._allow(Verb.REWIND, principal)
+        return await rewind_session(self, to_seq=to_seq, turns=turns, principal=principal)
+
+    # ---- the manager's side ----------------------------------------------------------------------------------------
+
+    @property
+    def history(self) -> LiveHistory:
+        """Return the projections held in memory."""
+        return self._history
+
+    async def save(self) -> None:
+        """Store what only memory holds: a window jump that no append has recorded yet (A47)."""
+        if self._history.unrecorded_jump is not None:
+            async with self._order:
+                batch = await self._unrecorded([])
+                if batch:
+                    appended = await self._store.append(
+                        self.session_id,
+                        [entry.record for entry in batch],
+                        head=patch_for([entry.event for entry in batch]),
+                    )
+                    await self._apply(batch, appended, len(batch))
+
+    def _allow(self, verb: Verb, principal: Principal | None) -> Principal:
+        caller = principal or self._manager.principal
+        require(caller, verb, head=self._history.head, session_id=self.session_id)
+        return caller
+
+
+class _Holding:
+    def __init__(self, lock: SessionLock) -> None:
+        self._lock = lock
+        self._entered = False
+
+    async def __aenter__(self) -> SessionLock:
+        if not self._lock.mine:
+            await self._lock.acquire()
+            self._entered = True
+        return self._lock
+
+    async def __aexit__(self, *_error: object) -> None:
+        if self._entered:
+            await self._lock.release()

@@ -1,0 +1,98 @@
+"""A turn: one run of the agent on one session, between `turn_started` and `turn_finished`, under one lease."""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from kipu.errors import LeaseLostError
+from kipu.events.event import SessionEvent
+from kipu.events.turn import TurnFinishedEvent, TurnStartedEvent
+from kipu.ports.principal import Principal
+
+if TYPE_CHECKING:
+    from kipu.manager.session import Session
+
+Outcome = Literal["completed", "failed", "cancelled", "interrupted"]
+
+
+class Turn:
+    """Append a run's events under the session's lock, from before its history is read until its last append (C3).
+
+    Leaving the block finishes the turn: `completed`, or `failed` after an exception, or `cancelled`. A lost lease appends
+    nothing more.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        *,
+        turn_id: str,
+        consumes: list[int] | None,
+        policy: str,
+        wait_s: float | None,
+        principal: Principal | None,
+    ) -> None:
+        self._session = session
+        self._consumes = consumes
+        self._policy = policy
+        self._wait_s = wait_s
+        self._principal = principal
+        self._entered_lock = False
+        self.id = turn_id
+        self.outcome: Outcome = "completed"
+        self.usage: dict[str, Any] | None = None
+        self.error: str | None = None
+
+    async def add_event(self, event: SessionEvent) -> SessionEvent:
+        """Append one event of this turn and return it as stored."""
+        return (await self.add_events([event]))[0]
+
+    async def add_events(self, events: list[SessionEvent]) -> list[SessionEvent]:
+        """Append events of this turn as one batch, such as an answer with all its calls."""
+        stamped = [event if event.turn_id else event.model_copy(update={"turn_id": self.id}) for event in events]
+        return await self._session.add_events(stamped, principal=self._principal, token=self._session.lock.token)
+
+    async def __aenter__(self) -> Self:
+        lock = self._session.lock
+        if not lock.mine:
+            await lock.acquire(wait_s=self._wait_s)
+            self._entered_lock = True
+        try:
+            await self._session.refresh()
+            waiting = self._session.head.waiting
+            consumes = list(waiting) if self._consumes is None else self._consumes
+            await self.add_event(
+                TurnStartedEvent(turn_id=self.id, consumes=consumes, policy=self._policy, token=lock.token)
+            )
+        except BaseException:
+            await self._leave()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if not isinstance(error, LeaseLostError):
+                await self._finish(error)
+        finally:
+            await self._leave()
+
+    async def _finish(self, error: BaseException | None) -> None:
+        if isinstance(error, asyncio.CancelledError):
+            self.outcome = "cancelled"
+        elif error is not None:
+            self.outcome, self.error = "failed", f"{type(error).__name__}: {error}"
+        finished = TurnFinishedEvent(turn_id=self.id, outcome=self.outcome, usage=self.usage, error=self.error)
+        try:
+            await self.add_event(finished)
+        except LeaseLostError:
+            if error is None:
+                raise
+
+    async def _leave(self) -> None:
+        if self._entered_lock:
+            self._entered_lock = False
+            await self._session.lock.release()

@@ -1,0 +1,146 @@
+"""From an event that a program made to the record that a store keeps: checked, normalised, stamped, counted."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from kipu.context.tokens import event_tokens
+from kipu.errors import InvalidEventError
+from kipu.events import ids
+from kipu.events.boundary import GenericEvent
+from kipu.events.codec import body_fields, encode_body, event_from_fields
+from kipu.events.conversation import AgentMessageEvent, ToolResultEvent, UserMessageEvent
+from kipu.events.event import ENVELOPE_FIELDS, SessionEvent, utc_text
+from kipu.events.normalise import normalise, note_changes
+from kipu.events.registry import EVENT_CLASSES
+from kipu.manager.big_values import move_media, move_result
+from kipu.ports.clock import Clock, Entropy
+from kipu.ports.store import EventStore, Record
+from kipu.ports.tokens import TokenCounter
+
+# A call that was made must be on the medium before its effect is: these are never left in a write buffer (B53).
+URGENT_TYPES = frozenset(
+    {
+        "tool_call",
+        "tool_started",
+        "tool_result",
+        "approval_request",
+        "approval_decision",
+        "turn_parked",
+        "stop_requested",
+    }
+)
+
+
+class Prepared(NamedTuple):
+    """An event as it will be, but for its seq, and its record."""
+
+    event: SessionEvent
+    record: Record
+
+
+class EventWriter:
+    """Prepare events of any session of one store."""
+
+    def __init__(self, store: EventStore, *, clock: Clock, entropy: Entropy, counter: TokenCounter) -> None:
+        self._store = store
+        self._clock = clock
+        self._entropy = entropy
+        self._counter = counter
+
+    async def prepare(
+        self, session_id: str, event: SessionEvent, *, turn_id: str | None = None, principal: str | None = None
+    ) -> Prepared:
+        """Return the event ready to be appended; blobs it needs are durable before (B16, C2).
+
+        Raises:
+            InvalidEventError: wrong types or names, another session's event, or one that is stored already.
+        """
+        event = _known(event)
+        _check(session_id, event)
+        event, changes = _normalised(event)
+        stamps = self._stamps(session_id, event, turn_id=turn_id, principal=principal)
+        if changes:
+            stamps["normalised"] = changes
+        event = event.model_copy(update=stamps)
+        event = await self._without_big_values(session_id, event)
+        return Prepared(event, self._record(event))
+
+    def _stamps(
+        self, session_id: str, event: SessionEvent, *, turn_id: str | None, principal: str | None
+    ) -> dict[str, Any]:
+        now_us = self._clock.now_us()
+        stamps: dict[str, Any] = {"session_id": session_id, "v": type(event).VERSION}
+        if not event.event_id:
+            stamps["event_id"] = ids.event_id(now_us // 1000, self._entropy.random_bytes(10))
+        if event.timestamp is None:
+            stamps["timestamp"] = _moment(now_us)
+        if event.turn_id is None and turn_id is not None:
+            stamps["turn_id"] = turn_id
+        if event.principal is None and principal is not None:
+            stamps["principal"] = principal
+        return stamps
+
+    async def _without_big_values(self, session_id: str, event: SessionEvent) -> SessionEvent:
+        if isinstance(event, ToolResultEvent):
+            moved = move_result(event)
+            if moved is not None:
+                event, data = moved
+                await self._store.put_blob(session_id, data)
+        elif isinstance(event, UserMessageEvent | AgentMessageEvent) and not isinstance(event.content, str):
+            content, blobs = move_media(event.content)
+            for data in blobs:
+                await self._store.put_blob(session_id, data)
+            if blobs:
+                event = event.model_copy(update={"content": content})
+        return event
+
+    def _record(self, event: SessionEvent) -> Record:
+        return Record(
+            event_id=event.event_id,
+            event_type=event.event_type,
+            timestamp=utc_text(event.timestamp or datetime.now(UTC)),
+            body=encode_body(event),
+            tokens=event_tokens(event, self._counter),
+            turn_id=event.turn_id,
+            trace_id=event.trace_id,
+            principal=event.principal,
+            v=event.v,
+            urgent=event.event_type in URGENT_TYPES,
+        )
+
+
+def _moment(unix_us: int) -> datetime:
+    return datetime.fromtimestamp(unix_us // 1_000_000, UTC).replace(microsecond=unix_us % 1_000_000)
+
+
+def _known(event: SessionEvent) -> SessionEvent:
+    """Return the event as its own class, so that a plain `SessionEvent(event_type=…)` is validated like the others (B15)."""
+    kind = EVENT_CLASSES.get(event.event_type)
+    if type(event) is kind or (kind is None and isinstance(event, GenericEvent)):
+        return event
+    return event_from_fields({name: value for name, value in event if value is not None})
+
+
+def _check(session_id: str, event: SessionEvent) -> None:
+    if event.seq:
+        reason = f"it is stored already, as number {event.seq}; make a new one to add it again"
+        raise InvalidEventError(event_type=event.event_type, reason=reason)
+    if event.session_id not in ("", session_id):
+        reason = f"it says session {event.session_id!r}, not {session_id!r}"
+        raise InvalidEventError(event_type=event.event_type, reason=reason)
+    if event.model_extra and not isinstance(event, GenericEvent):
+        names = ", ".join(sorted(event.model_extra))
+        reason = f"it has no field {names}; put data of your own into metadata"
+        raise InvalidEventError(event_type=event.event_type, reason=reason)
+
+
+def _normalised(event: SessionEvent) -> tuple[SessionEvent, list[dict[str, Any]]]:
+    """Return the event with storable values, and what was changed. Memory then holds what every reader will get."""
+    fields = body_fields(event)
+    plain, changes = normalise(fields)
+    if plain is fields:
+        return event, []
+    envelope = {name: getattr(event, name) for name in ENVELOPE_FIELDS}
+    return event_from_fields({**plain, **envelope}), note_changes(changes)

@@ -1,0 +1,138 @@
+"""From URLs and settings to stores and managers. The only place with deferred imports: what is not used is not loaded."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, unquote
+
+from kipu.context.policy import WindowPolicy
+from kipu.errors import StoreUrlError
+from kipu.manager.manager import SessionManager
+from kipu.ports.principal import Principal
+from kipu.ports.store import EventStore
+from kipu.ports.tokens import TokenCounter
+from kipu.stores.host import SystemClock, SystemEntropy, SystemLiveness, this_process_owner
+
+DURABILITIES = ("fsync", "buffered", "os")
+_URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<place>[^?]*)(\?(?P<query>.*))?", re.DOTALL)
+_COMMON = {"durability"}
+_SETTINGS = {
+    "memory": set(),
+    "sqlite": {*_COMMON, "network", "fallback"},
+    "jsonl": {*_COMMON, "segment_bytes", "network"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StoreUrl:
+    """A store URL taken apart: `sqlite:///relative.db`, `sqlite:////absolute.db`, `jsonl:///folder`, `memory://`."""
+
+    text: str
+    kind: str
+    path: Path | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, text: str) -> StoreUrl:
+        """Return the parts of a URL; `~` is the home folder.
+
+        Raises:
+            StoreUrlError: the kind, the path or a setting is not one that Kipu knows.
+        """
+        found = _URL.fullmatch(text)
+        if found is None:
+            raise StoreUrlError(url=text, reason="it has no scheme such as sqlite://")
+        kind, place = found["scheme"], unquote(found["place"])
+        if kind not in _SETTINGS:
+            raise StoreUrlError(url=text, reason=f"there is no store of the kind {kind!r}")
+        query, _, fallback = (found["query"] or "").partition("fallback=")
+        settings = dict(parse_qsl(query, keep_blank_values=True))
+        if fallback:
+            settings["fallback"] = unquote(fallback)
+        unknown = sorted(set(settings) - _SETTINGS[kind])
+        if unknown:
+            raise StoreUrlError(url=text, reason=f"a {kind} store has no setting {unknown[0]!r}")
+        if settings.get("durability", "fsync") not in DURABILITIES:
+            raise StoreUrlError(url=text, reason=f"durability is one of {', '.join(DURABILITIES)}")
+        if kind == "memory":
+            return cls(text, kind, None, settings)
+        if not place.startswith("/") or place == "/":
+            raise StoreUrlError(
+                url=text, reason="after the scheme comes /path: three slashes, or four for an absolute path"
+            )
+        return cls(text, kind, Path(place[1:]).expanduser(), settings)
+
+
+def default_store_url(environment: Mapping[str, str]) -> str:
+    """Return the store that commands use when none is named: KIPU_STORE, else one database in the user's data folder."""
+    if environment.get("KIPU_STORE"):
+        return environment["KIPU_STORE"]
+    base = environment.get("XDG_DATA_HOME") or f"{environment.get('HOME', '~')}/.local/share"
+    return f"sqlite:///{base}/kipu/sessions.db"
+
+
+async def open_store(url: str) -> EventStore:
+    """Return the store at `url`, created if it is not there.
+
+    Raises:
+        StoreUrlError: the URL is not one. StoreError: the place cannot be opened; nothing there was changed.
+    """
+    parsed = StoreUrl.parse(url)
+    clock, liveness = SystemClock(), SystemLiveness()
+    settings: dict[str, Any] = dict(parsed.settings)
+    fallback = settings.pop("fallback", None)
+    if parsed.kind == "memory":
+        from kipu.stores.memory import MemoryStore
+
+        return await MemoryStore.open(clock=clock, liveness=liveness)
+    if parsed.kind == "jsonl":
+        from kipu.stores.jsonl import JsonlStore
+
+        if "segment_bytes" in settings:
+            settings["segment_bytes"] = _positive(url, settings["segment_bytes"])
+        return await JsonlStore.open(parsed.path, clock=clock, liveness=liveness, **settings)
+    from kipu.stores.sqlite import SqliteStore
+
+    if fallback is None:
+        return await SqliteStore.open(parsed.path, clock=clock, liveness=liveness, **settings)
+    from kipu.stores.fallback import FallbackStore
+
+    spool = await open_store(fallback)
+
+    async def primary() -> EventStore:
+        return await SqliteStore.open(parsed.path, clock=clock, liveness=liveness, **settings)
+
+    return await FallbackStore.open(primary, spool=spool, clock=clock)
+
+
+def _positive(url: str, text: str) -> int:
+    if not text.isdigit() or int(text) < 4096:
+        raise StoreUrlError(url=url, reason="segment_bytes is a whole number of at least 4096")
+    return int(text)
+
+
+async def open_manager(
+    url: str | None = None,
+    *,
+    principal: Principal | None = None,
+    policy: WindowPolicy | None = None,
+    counter: TokenCounter | None = None,
+    **settings: Any,
+) -> SessionManager:
+    """Return a manager over the store at `url` (default: `default_store_url`). Close it, or use it as `async with`."""
+    store = await open_store(url or default_store_url(os.environ))
+    return SessionManager(
+        store,
+        clock=SystemClock(),
+        entropy=SystemEntropy(),
+        owner=this_process_owner("manager"),
+        principal=principal,
+        policy=policy,
+        counter=counter,
+        **settings,
+    )
