@@ -149,7 +149,7 @@ class MemoryStore:
     ) -> list[StoredEvent]:
         """Return at most `limit` own events with after < seq <= until: the first ones, or the last, newest first."""
         session = self._session(session_id)
-        limit = page_size(limit)
+        page_size(limit)
         base = session.row["base_seq"]
         start = max(after - base, 0)
         end = len(session.events) if until is None else max(min(until - base, len(session.events)), start)
@@ -291,8 +291,8 @@ class MemoryStore:
 
     async def _commits_after(self, place: int) -> builtins.list[tuple[int, StoredEvent]]:
         self._check_open()
-        page = self._commits[place : place + MAX_PAGE]
-        return [(number, event) for number, event in enumerate(page, place + 1) if event is not None]
+        since = enumerate(self._commits[place:], place + 1)
+        return [(number, event) for number, event in since if event is not None][:MAX_PAGE]
 
     def _events_after(self, session_id: str) -> Callable[[int], Any]:
         async def read_page(place: int) -> builtins.list[tuple[int, StoredEvent]]:

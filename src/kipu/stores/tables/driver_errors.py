@@ -1,0 +1,51 @@
+"""What the driver raises, said in Kipu's errors: no driver error leaves a store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import apsw
+
+from kipu.errors import (
+    StoreClosedError,
+    StoreCorruptError,
+    StoreError,
+    StoreFullError,
+    StoreReadOnlyError,
+    StoreUnavailableError,
+)
+
+_KINDS: tuple[tuple[type[Exception], type[StoreError]], ...] = (
+    (apsw.FullError, StoreFullError),
+    (apsw.NoMemError, StoreUnavailableError),
+    (apsw.ReadOnlyError, StoreReadOnlyError),
+    (apsw.PermissionsError, StoreReadOnlyError),
+    (apsw.CorruptError, StoreCorruptError),
+    (apsw.NotADBError, StoreCorruptError),
+    (apsw.FormatError, StoreCorruptError),
+    (UnicodeDecodeError, StoreCorruptError),
+    (apsw.ConnectionClosedError, StoreClosedError),
+    (apsw.Error, StoreUnavailableError),
+    (OSError, StoreUnavailableError),
+)
+
+
+def translate(error: Exception, *, store: str) -> StoreError | None:
+    """Return Kipu's error for a driver's, or None when it is not one."""
+    for kind, ours in _KINDS:
+        if isinstance(error, kind):
+            return ours(store=store, reason=f"{type(error).__name__}: {error}")
+    return None
+
+
+@contextmanager
+def translated(store: str) -> Iterator[None]:
+    """Raise Kipu's error in place of a driver's."""
+    try:
+        yield
+    except (apsw.Error, OSError, UnicodeDecodeError) as error:
+        ours = translate(error, store=store)
+        if ours is None:
+            raise
+        raise ours from error

@@ -1,0 +1,180 @@
+"""Heads as rows: one JSON document, and beside it what lists are filtered and ordered by."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, cast
+
+import apsw
+import orjson
+
+from kipu.errors import StoreCorruptError
+from kipu.ports.head import Head, head_from_json
+from kipu.ports.owner import Liveness
+from kipu.ports.store import Page, SessionQuery
+from kipu.stores.paging import encode_cursor, page_size
+from kipu.stores.tables.head_query import head_statement
+
+_COLUMNS = (
+    "tenant",
+    "owner",
+    "key",
+    "status",
+    "tags",
+    "pinned",
+    "forked_from",
+    "created_at",
+    "last_activity_at",
+    "due_at",
+    "lease_owner",
+    "lease_until",
+    "lagging",
+)
+_INSERT = f"INSERT INTO heads(session_id, data, crc, {', '.join(_COLUMNS)}) VALUES ({', '.join('?' * 16)})"
+_LOAD = "SELECT id, data, crc FROM heads WHERE session_id = ?"
+_LOAD_NUMBER = "SELECT session_id, data, crc FROM heads WHERE id = ?"
+_DUE = """
+SELECT session_id, data, crc, lease_owner, lease_until FROM heads WHERE due_at IS NOT NULL AND due_at <= ?
+ORDER BY CASE WHEN due_at = '' THEN json_extract(data, '$.last_event_at') ELSE due_at END, session_id
+"""
+# A tag as JSON never holds this character unescaped, so that between two of them stands exactly one tag.
+TAG_FENCE = "\x1f"
+
+
+class HeadRow(NamedTuple):
+    """A head and its session's number in the database."""
+
+    number: int
+    data: dict[str, Any]
+
+
+def load(connection: apsw.Connection, session_id: str, *, store: str) -> HeadRow | None:
+    """Return the row, or None where there is no such session. Raises: StoreCorruptError."""
+    row = connection.execute(_LOAD, (session_id,)).fetchone()
+    return None if row is None else HeadRow(row[0], _checked(session_id, row[1], row[2], store=store))
+
+
+def load_number(connection: apsw.Connection, number: int, *, store: str) -> HeadRow | None:
+    """Return the row of a session by its number."""
+    row = connection.execute(_LOAD_NUMBER, (number,)).fetchone()
+    return None if row is None else HeadRow(number, _checked(row[0], row[1], row[2], store=store))
+
+
+def number_of(connection: apsw.Connection, session_id: str) -> int | None:
+    """Return the session's number, or None where there is no such session."""
+    row = connection.execute("SELECT id FROM heads WHERE session_id = ?", (session_id,)).fetchone()
+    return None if row is None else int(row[0])
+
+
+def insert(connection: apsw.Connection, data: Mapping[str, Any]) -> int:
+    """Add the head of a new session and return its number."""
+    text = orjson.dumps(data)
+    connection.execute(_INSERT, (data["session_id"], text.decode(), zlib.crc32(text), *_columns(data)))
+    return connection.last_insert_rowid()
+
+
+def update(connection: apsw.Connection, row: HeadRow, after: Mapping[str, Any]) -> None:
+    """Replace the head; columns that stay are not named, so that their indexes stay untouched."""
+    text = orjson.dumps(after)
+    names, values = ["data", "crc"], [text.decode(), zlib.crc32(text)]
+    for name, old, new in zip(_COLUMNS, _columns(row.data), _columns(after), strict=True):
+        if old != new:
+            names.append(name)
+            values.append(new)
+    connection.execute(f"UPDATE heads SET {'=?, '.join(names)}=? WHERE id = ?", (*values, row.number))
+
+
+def delete(connection: apsw.Connection, number: int) -> None:
+    """Remove the head."""
+    connection.execute("DELETE FROM heads WHERE id = ?", (number,))
+
+
+def set_indexed(connection: apsw.Connection, session_id: str, seq: int, *, store: str) -> None:
+    """Move `indexed_seq` forward to `seq`; a session that is gone is passed over."""
+    row = load(connection, session_id, store=store)
+    if row is not None and row.data.get("indexed_seq", 0) < seq:
+        update(connection, row, {**row.data, "indexed_seq": seq})
+
+
+def forget_indexed(connection: apsw.Connection, *, store: str) -> None:
+    """Set every `indexed_seq` to 0."""
+    numbers = [number for (number,) in connection.execute("SELECT id FROM heads")]
+    for number in numbers:
+        row = load_number(connection, number, store=store)
+        if row is not None:
+            update(connection, row, {**row.data, "indexed_seq": 0})
+
+
+def page(connection: apsw.Connection, query: SessionQuery) -> Page[Head]:
+    """Return a page of heads. What it costs does not depend on how deep it is."""
+    limit = page_size(query.limit)
+    sql, bindings = head_statement(query)
+    rows = cast("list[tuple[str, str, str]]", connection.execute(sql, (*bindings, limit + 1)).fetchall())
+    more = len(rows) > limit
+    del rows[limit:]
+    cursor = encode_cursor(rows[-1][2], rows[-1][0]) if more else None
+    return Page(tuple(listed(row[0], row[1]) for row in rows), cursor)
+
+
+def runnable(connection: apsw.Connection, liveness: Liveness, *, now: str, limit: int) -> list[Head]:
+    """Return heads with work that is due and without a live lease, those due longest first."""
+    limit = page_size(limit)
+    dead: dict[str, bool] = {}
+    found: list[Head] = []
+    for session_id, data, _, owner, until in connection.execute(_DUE, (now,)):
+        if owner and until and until > now:
+            if owner not in dead:
+                dead[owner] = liveness.is_dead(owner)
+            if not dead[owner]:
+                continue
+        found.append(listed(session_id, data))
+        if len(found) == limit:
+            break
+    return found
+
+
+def session_ids(connection: apsw.Connection) -> Iterator[str]:
+    """Yield the id of every session."""
+    for row in connection.execute("SELECT session_id FROM heads ORDER BY id").fetchall():
+        yield str(row[0])
+
+
+def listed(session_id: str, data: str) -> Head:
+    """Return the head of a row for a list; one that cannot be read is listed by its id, never hidden (situation 73)."""
+    try:
+        return head_from_json(orjson.loads(data))
+    except (ValueError, TypeError):
+        return Head(session_id, title="(unreadable: run kipu verify)", status="unreadable")
+
+
+def _checked(session_id: str, data: str, crc: int, *, store: str) -> dict[str, Any]:
+    if zlib.crc32(data.encode()) != crc:
+        raise StoreCorruptError(store=store, reason=f"the head of session {session_id} does not match its checksum")
+    row: dict[str, Any] = orjson.loads(data)
+    return row
+
+
+def _columns(data: Mapping[str, Any]) -> tuple[Any, ...]:
+    get = data.get
+    tags = get("tags")
+    return (
+        get("tenant", ""),
+        get("owner", ""),
+        get("key"),
+        get("status", "active"),
+        tag_text(tags) if tags else "",
+        int(get("pinned", False)),
+        get("forked_from"),
+        get("created_at", ""),
+        get("last_activity_at", ""),
+        get("due_at"),
+        get("lease_owner"),
+        get("lease_until"),
+        int(get("indexed_seq", 0) < data["last_seq"]),
+    )
+
+
+def tag_text(tags: list[str] | tuple[str, ...]) -> str:
+    """Return tags as one text in which each can be found whole."""
+    return TAG_FENCE + TAG_FENCE.join(orjson.dumps(tag).decode() for tag in tags) + TAG_FENCE
