@@ -131,7 +131,7 @@ def _plain_text(value: object) -> str:
             continue
         try:
             return str(make())
-        except Exception:
+        except Exception:  # noqa: BLE001, S112 - whatever a tool returned, its text may raise anything at all
             continue
     return type(value).__name__
 

@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Generic, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
+from kipu.errors import KipuError
+
 
 class Cached(Protocol):
     """What the cache asks of a session."""
@@ -55,7 +57,7 @@ class SessionCache(Generic[T]):
         self._recent.pop(session_id, None)
         self._alive.pop(session_id, None)
 
-    async def shrink(self, *, on_failure: Callable[[T, Exception], Awaitable[None] | None] | None = None) -> None:
+    async def shrink(self, *, on_failure: Callable[[T, KipuError], Awaitable[None] | None] | None = None) -> None:
         """Let go of the least recently used objects over the limit, each saved first."""
         excess = len(self._recent) - self._limit
         for session_id in list(self._recent):
@@ -66,7 +68,7 @@ class SessionCache(Generic[T]):
                 continue
             try:
                 await session.save()
-            except Exception as error:
+            except KipuError as error:
                 if on_failure is not None:
                     waiting = on_failure(session, error)
                     if waiting is not None:

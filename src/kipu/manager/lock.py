@@ -6,7 +6,7 @@ import asyncio
 from types import TracebackType
 from typing import Self
 
-from kipu.errors import LeaseLostError, SessionBusyError, SessionNotFoundError
+from kipu.errors import LeaseLostError, SessionBusyError, SessionNotFoundError, StoreError
 from kipu.ports.store import EventStore, Lease
 
 DEFAULT_TTL_S = 15.0
@@ -127,7 +127,7 @@ class SessionLock:
         except LeaseLostError:
             self._lost = True
             return
-        except Exception:  # the store may be back for the next try; fencing protects the log meanwhile
+        except StoreError:  # the store may be back for the next try; fencing protects the log meanwhile
             renewed = lease
         if self._lease is lease:
             self._lease = renewed

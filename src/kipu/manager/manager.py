@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
 from kipu.context.policy import WindowPolicy
 from kipu.context.tokens import EstimateCounter
-from kipu.errors import ConflictError, SessionBusyError, SessionExistsError, SessionForkedError, SessionNotFoundError
+from kipu.errors import (
+    ConflictError,
+    KipuError,
+    SessionBusyError,
+    SessionExistsError,
+    SessionForkedError,
+    SessionNotFoundError,
+)
 from kipu.events import ids
 from kipu.events.boundary import ForkPoint, SessionInitEvent, StatusChangedEvent
 from kipu.events.conversation import UserMessageEvent
@@ -374,5 +381,5 @@ class SessionManager(BaseSessionManager):
         return str(parsed)
 
 
-def _keep_unsaved(session: Session, error: Exception) -> None:
+def _keep_unsaved(session: Session, error: KipuError) -> None:
     logger.warning("session %s stays in memory, since it could not be saved: %s", session.session_id, error)
