@@ -13,6 +13,8 @@ from urllib.parse import parse_qsl, unquote
 from kipu.context.policy import WindowPolicy
 from kipu.errors import StoreUrlError
 from kipu.manager.manager import SessionManager
+from kipu.ports.clock import Clock
+from kipu.ports.owner import Liveness
 from kipu.ports.principal import Principal
 from kipu.ports.store import EventStore
 from kipu.ports.tokens import TokenCounter
@@ -76,14 +78,14 @@ def default_store_url(environment: Mapping[str, str]) -> str:
     return f"sqlite:///{base}/kipu/sessions.db"
 
 
-async def open_store(url: str) -> EventStore:
-    """Return the store at `url`, created if it is not there.
+async def open_store(url: str, *, clock: Clock | None = None, liveness: Liveness | None = None) -> EventStore:
+    """Return the store at `url`, created if it is not there, with this machine's clock and processes unless others are given.
 
     Raises:
         StoreUrlError: the URL is not one. StoreError: the place cannot be opened; nothing there was changed.
     """
     parsed = StoreUrl.parse(url)
-    clock, liveness = SystemClock(), SystemLiveness()
+    clock, liveness = clock or SystemClock(), liveness or SystemLiveness()
     settings: dict[str, Any] = dict(parsed.settings)
     fallback = settings.pop("fallback", None)
     if parsed.kind == "memory":
@@ -102,7 +104,7 @@ async def open_store(url: str) -> EventStore:
         return await SqliteStore.open(parsed.path, clock=clock, liveness=liveness, **settings)
     from kipu.stores.fallback import FallbackStore
 
-    spool = await open_store(fallback)
+    spool = await open_store(fallback, clock=clock, liveness=liveness)
 
     async def primary() -> EventStore:
         return await SqliteStore.open(parsed.path, clock=clock, liveness=liveness, **settings)

@@ -1,4 +1,4 @@
-"""ST-1 … ST-19: what `append` does and refuses."""
+"""Requirements 1 to 19: what `append` does and refuses."""
 
 from __future__ import annotations
 

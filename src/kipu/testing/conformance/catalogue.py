@@ -2,10 +2,31 @@
 
 from __future__ import annotations
 
-from kipu.testing.conformance import append, idempotency, leases, reading
+from kipu.testing.conformance import (
+    append,
+    bindings,
+    blobs,
+    cancelling,
+    clocks,
+    contending,
+    erasing,
+    following,
+    heads,
+    idempotency,
+    lasting,
+    leases,
+    listing,
+    reading,
+    searching,
+    spoiling,
+    work,
+)
 from kipu.testing.conformance.requirement import Requirement
 
-_TOPICS = (append, idempotency, leases, reading)
+_TOPICS = (
+    append, idempotency, leases, bindings, reading, heads, listing, work, searching, following, blobs, erasing, cancelling,
+    contending, clocks, lasting, spoiling,
+)  # fmt: skip
 
 
 def all_requirements() -> tuple[Requirement, ...]:
@@ -16,5 +37,7 @@ def all_requirements() -> tuple[Requirement, ...]:
 
 def markdown_table() -> str:
     """Return the table of numbers, sentences and promises, for the format document."""
-    rows = [f"| {r.id} | {r.sentence} | {', '.join(r.promises)} | {', '.join(r.needs)} |" for r in all_requirements()]
+    rows = [
+        f"| **{r.id}** | {r.sentence} | {', '.join(r.promises)} | {', '.join(r.needs)} |" for r in all_requirements()
+    ]
     return "\n".join(["| id | requirement | promises | needs |", "|---|---|---|---|", *rows])

@@ -1,4 +1,4 @@
-"""ST-20 … ST-29: one key, one outcome."""
+"""Requirements 20 to 29: one key, one outcome."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ST-30 … ST-49: one holder at a time, and no append with an old token."""
+"""Requirements 30 to 49: one holder at a time, and no append with an old token."""
 
 from __future__ import annotations
 

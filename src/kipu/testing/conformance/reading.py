@@ -1,4 +1,4 @@
-"""ST-60 … ST-74: pages of a log, forwards and backwards."""
+"""Requirements 60 to 74: pages of a log, forwards and backwards."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from urllib.parse import quote
 
 from kipu.testing.conformance.catalogue import all_requirements
 from kipu.testing.conformance.expectation import NotSupportedError
@@ -22,24 +23,24 @@ TIMEOUT_S = 120.0
 def places_like(url: str) -> PlaceMaker:
     """Return a maker of fresh places of the URL's kind; the place that the URL itself names is never touched."""
     scheme, _, rest = url.partition("://")
-    options = f"?{rest.partition('?')[2]}" if "?" in rest else ""
+    settings, _, fallback = rest.partition("?")[2].partition("fallback=")
 
     def make(folder: Path) -> Place:
+        query = f"?{settings}" if settings else ""
         if scheme == "memory":
-            return UrlPlace(f"memory://{options}")
+            return UrlPlace(f"memory://{query}")
+        if fallback:
+            query = f"{query or '?'}fallback={_moved(fallback, folder / 'fallback')}"
         name = "store.db" if scheme == "sqlite" else "store"
-        return UrlPlace(f"{scheme}://{(folder / name).absolute()}{_moved_fallback(options, folder)}", root=folder)
+        return UrlPlace(f"{scheme}:///{quote(str((folder / name).absolute()))}{query}", root=folder)
 
     return make
 
 
-def _moved_fallback(options: str, folder: Path) -> str:
-    head, mark, tail = options.partition("fallback=")
-    if not mark:
-        return options
-    value, ampersand, rest = tail.partition("&")
-    scheme = value.partition(":")[0]
-    return f"{head}{mark}{scheme}://{(folder / 'fallback').absolute()}{ampersand}{rest}"
+def _moved(url: str, path: Path) -> str:
+    scheme, _, rest = url.partition("://")
+    mark = "?" if "?" in rest else ""
+    return f"{scheme}:///{quote(str(path.absolute()))}{mark}{rest.partition('?')[2]}"
 
 
 @asynccontextmanager

@@ -19,7 +19,7 @@ class StoreConformance:
     Example:
         class TestMine(StoreConformance):
             def make_place(self, folder: Path) -> Place:
-                return UrlPlace(f"mine://{folder}/store", root=folder)
+                return UrlPlace(f"mine:///{folder}/store", root=folder)
     """
 
     def make_place(self, folder: Path) -> Place:
