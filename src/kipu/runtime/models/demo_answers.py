@@ -25,7 +25,8 @@ RECALL = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 MINE = re.compile(
-    r"(?:what(?:'s| is| was)|who(?:'s| is)) my (?P<en>[\w ]+)|我的(?P<zh>[^是，。？?]{1,12})(?:是什么|是谁|叫什么|是多少)"
+    r"(?:what(?:'s| is| was)|who(?:'s| is)) my (?P<en>[\w ]+)|我的(?P<zh>[^是，。？?]{1,12})(?:是什么|是谁|叫什么|是多少)",
+    re.IGNORECASE,
 )
 SUMMARY = re.compile(r"\b(summari[sz]e|summary|recap|sum up)\b|总结|摘要|概括", re.IGNORECASE)
 GREETING = re.compile(r"\s*(hi|hello|hey|good (morning|evening|afternoon))\b|\s*(你好|您好|嗨)", re.IGNORECASE)

@@ -92,7 +92,9 @@ def _get_json(url: str, key: str | None, timeout_s: float) -> dict[str, Any]:
     """Return the object at `url`, or an empty one when there is none to be had."""
     if urlsplit(url).scheme not in {"http", "https"}:
         return {}
-    request = urllib.request.Request(url, headers={"authorization": f"Bearer {key}"} if key else {})  # noqa: S310
+    request = urllib.request.Request(url)  # noqa: S310
+    if key:
+        request.add_unredirected_header("authorization", f"Bearer {key}")
     # A proxy has no business between this process and a server on the same machine.
     handlers = [urllib.request.ProxyHandler({})] if _is_loopback(url) else []
     try:

@@ -146,7 +146,7 @@ class PydanticAIClient:
 
     async def _events(self, request: ModelRequest, answer: _Answer) -> AsyncGenerator[ModelEvent, None]:
         settings = provider_settings(request.settings)
-        if type(self._model).__name__ == "OpenAIResponsesModel":
+        if _is_a(self._model, "OpenAIResponsesModel"):
             settings.setdefault("openai_store", False)  # the session is the only copy
         try:
             if not self._entered:
@@ -189,6 +189,11 @@ class PydanticAIClient:
             key_variable=self._key_variable,
             secret=self._secret,
         )
+
+
+def _is_a(model: models.Model, class_name: str) -> bool:
+    """Return whether the model is of that class, without importing a vendor's package that may not be there."""
+    return any(kind.__name__ == class_name for kind in type(model).__mro__)
 
 
 def _secret(model: models.Model) -> str | None:
@@ -258,11 +263,21 @@ class _Answer:
         Raises:
             ModelStreamCutError: the stream ended without the provider's last word.
         """
-        if self.response is None or self.response.finish_reason is None or self.response.get().state == "incomplete":
+        if not self._ended_properly():
             endpoint = self._model.base_url or "the provider"
             reason = "the connection was closed before the last word"
             raise ModelStreamCutError(model=self._model.model_id, endpoint=endpoint, reason=reason, retry_after_s=None)
         return self._reply("complete")
+
+    def _ended_properly(self) -> bool:
+        response = self.response.get() if self.response else None
+        if response is None or response.finish_reason is None or response.state == "incomplete":
+            return False
+        if not _is_a(self._model, "OpenAIChatModel"):
+            return True
+        # Here the library makes up a finish reason when none came. Usage comes last, so it is as good a sign of the end.
+        details = response.provider_details or {}
+        return "finish_reason" in details or "refusal" in details or _usage(response).measured
 
     def partial(self) -> ModelReply:
         """Return what has arrived."""
