@@ -19,8 +19,10 @@ import inspect
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import wraps
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Self
 
 from kipu.manager.filesystem import FileSystemSessionManager
@@ -91,10 +93,8 @@ class _Worker:
             return outcome.result()
         except KeyboardInterrupt:
             self._loop.call_soon_threadsafe(self._cancel)
-            try:
+            with suppress(BaseException):  # the interrupt is what the caller gets
                 outcome.result()
-            except BaseException:  # noqa: BLE001, S110 - the interrupt is what the caller gets
-                pass
             raise
 
     def _cancel(self) -> None:
@@ -175,7 +175,9 @@ class Blocking:
         self._portal.run(self.wrapped.__aenter__())
         return self
 
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> Any:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Any:
         return self._portal.run(self.wrapped.__aexit__(kind, error, trace))
 
 
@@ -189,7 +191,9 @@ class BlockingManager(Blocking):
         finally:
             self._portal.close()
 
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
 

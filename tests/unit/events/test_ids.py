@@ -1,0 +1,42 @@
+"""Identifiers."""
+
+from __future__ import annotations
+
+import re
+import uuid
+
+import pytest
+
+from kipu.errors import InvalidSessionIdError
+from kipu.events import ids
+
+
+def test_event_ids_are_uuid7_and_carry_their_time() -> None:
+    """An event id is a UUID of version 7 whose first 48 bits are its milliseconds (B10, EV-3)."""
+    made = uuid.UUID(ids.event_id(1_764_000_000_123, bytes(range(10))))
+    assert made.version == 7
+    assert made.variant == uuid.RFC_4122
+    assert made.int >> 80 == 1_764_000_000_123
+
+
+def test_session_ids_sort_by_creation_time_and_differ() -> None:
+    """Session ids are sess_ and 26 Crockford characters; later ones sort later, and chance tells the rest apart (B20)."""
+    made = [ids.session_id(ms, bytes([n]) * 10) for ms in (1, 2, 1_764_000_000_000) for n in (0, 255)]
+    assert made == sorted(made)
+    assert len(set(made)) == len(made)
+    assert all(re.fullmatch(r"sess_[0-9a-hjkmnp-tv-z]{26}", one) for one in made)
+    assert all(ids.check_session_id(one) == one for one in made)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "", ".", "..", "../x", "a/b", "a\\b", "a:b", "A", "ß", "日本", "e\u0301", "é", "con", "nul", "lpt1", "com9",
+        "x" * 65, "x" * 300, "a b", "a\0", "a\n", None, 7, "sess_ABC", "ａ",
+    ],
+)  # fmt: skip
+def test_bad_session_ids_are_refused(bad: object) -> None:
+    """Ids that could escape a folder, collide on some file system or name a device are refused (A21, B20)."""
+    with pytest.raises(InvalidSessionIdError) as caught:
+        ids.check_session_id(bad)  # type: ignore[arg-type]
+    assert caught.value.code == "session_id_invalid"
