@@ -5,10 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from kipu.testing.validators.image_header import read_image_header
 from kipu.testing.validators.media_data import IMAGE_TYPES, check_base64, check_media_type, check_url
 from kipu.testing.validators.violation import Findings
 
 MAX_IMAGE_BASE64_CHARS = 5 * 1024 * 1024
+MAX_IMAGE_PIXELS = 8000
+MANY_IMAGES = 20
+MAX_PIXELS_OF_MANY_IMAGES = 2000
 MAX_DOCUMENT_BYTES = 32 * 1024 * 1024
 MAX_CACHE_MARKS = 4
 
@@ -61,6 +65,7 @@ class BlockRules:
         self.findings = findings
         self.cache_marks = 0
         self.images = 0
+        self.wide_images: list[str] = []
 
     def check(self, block: Mapping[str, object], path: str, *, among: frozenset[str], place: str) -> None:
         """Report all that is wrong with one block by itself."""
@@ -140,12 +145,26 @@ class BlockRules:
         types = IMAGE_TYPES if kind == "image" else frozenset({"application/pdf"})
         check_media_type(self.findings, source["media_type"], f"{path}/media_type", among=types)
         data = source["data"]
-        # The limit is on the text, not on the picture.
-        if kind == "image" and isinstance(data, str) and len(data) > MAX_IMAGE_BASE64_CHARS:
-            self.findings.add(
-                "media_size", f"{path}/data", message=f"{len(data)} characters are more than {MAX_IMAGE_BASE64_CHARS}"
-            )
         check_base64(self.findings, data, f"{path}/data", max_bytes=MAX_DOCUMENT_BYTES)
+        if kind == "image" and isinstance(data, str):
+            self._check_image(data, f"{path}/data", declared=source["media_type"])
+
+    def _check_image(self, data: str, path: str, *, declared: object) -> None:
+        # The limit is on the text, not on the picture.
+        if len(data) > MAX_IMAGE_BASE64_CHARS:
+            self.findings.add(
+                "media_size", path, message=f"{len(data)} characters are more than {MAX_IMAGE_BASE64_CHARS}"
+            )
+        header = read_image_header(data)
+        if header is None:
+            return
+        if declared in sorted(IMAGE_TYPES) and header.media_type != declared:
+            self.findings.add("media_mismatch", path, message=f"is {header.media_type}, not {declared!r}")
+        side = max(header.width, header.height)
+        if side > MAX_IMAGE_PIXELS:
+            self.findings.add("image_pixels", path, message=f"is more than {MAX_IMAGE_PIXELS} pixels wide or high")
+        elif side > MAX_PIXELS_OF_MANY_IMAGES:
+            self.wide_images.append(path)
 
     def _check_thinking(self, block: Mapping[str, object], path: str, *, kind: str) -> None:
         # The text may be empty: a model told not to show its thinking sends the signature alone.

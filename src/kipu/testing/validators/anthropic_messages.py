@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 from kipu.testing.validators.anthropic_blocks import (
     ASSISTANT_BLOCKS,
+    MANY_IMAGES,
+    MAX_PIXELS_OF_MANY_IMAGES,
     SERVER_RESULTS,
     SYSTEM_BLOCKS,
     USER_BLOCKS,
@@ -109,9 +111,17 @@ class _Request:
             elif self.strict_roles:
                 self.findings.add("roles_alternate", path, message=f"follows another {role} message")
             turns[-1].blocks += self._read_content(message.get("content"), f"{path}/content", role=role)
+        self._check_images()
+        return turns
+
+    def _check_images(self) -> None:
         if self.rules.images > MAX_IMAGES:
             self.findings.add("images_too_many", "/messages", message=f"holds more than {MAX_IMAGES} images")
-        return turns
+        if self.rules.images > MANY_IMAGES:
+            limit = MAX_PIXELS_OF_MANY_IMAGES
+            for path in self.rules.wide_images:
+                message = f"among more than {MANY_IMAGES} images, none may be more than {limit} pixels wide or high"
+                self.findings.add("image_pixels_of_many", path, message=message)
 
     def _read_content(self, content: object, path: str, *, role: str) -> list[tuple[str, Mapping[str, object]]]:
         if isinstance(content, str):

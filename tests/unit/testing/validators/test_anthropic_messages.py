@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import struct
 from typing import Any
 
 import pytest
@@ -38,6 +40,20 @@ def marked(ttl: Any = "5m") -> dict[str, Any]:
     return {**TEXT, "cache_control": {"type": "ephemeral", "ttl": ttl}}
 
 
+def png(width: int, height: int) -> dict[str, Any]:
+    return image(base64.b64encode(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + struct.pack(">II", width, height)).decode())
+
+
+def jpeg(width: int, height: int) -> dict[str, Any]:
+    app0, frame = b"\xff\xe0\0\x04ab", b"\xff\xc0\0\x0b\x08" + struct.pack(">HH", height, width) + b"\1\1\1\1"
+    return image(base64.b64encode(b"\xff\xd8" + app0 + frame).decode(), "image/jpeg")
+
+
+def gif(width: int, height: int) -> dict[str, Any]:
+    return image(base64.b64encode(b"GIF89a" + struct.pack("<HH", width, height)).decode(), "image/gif")
+
+
+WEBP = base64.b64encode(b"RIFF\0\0\0\0WEBP").decode()
 GOOD = [U, says(use()), user(result())]
 TWO = [U, says(use(), use("toolu_2")), user(result(), result("toolu_2"))]
 SEARCH = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "x"}}
@@ -88,6 +104,12 @@ CASES = [
     RuleCase("media_base64", [user(image(f"data:image/png;base64,{PNG}"))], [user(image())]),
     RuleCase("media_empty", [user(image(""))], [user(image())]),
     RuleCase("media_size", [user(image("AAAA" * 1_400_000))], [user(image("AAAA" * 1_000_000))]),
+    RuleCase("media_mismatch", [user(image(media_type="image/jpeg"))], [user(image())]),
+    RuleCase("media_mismatch", [user(image(WEBP, "image/gif"))], [user(image(WEBP, "image/webp"))]),
+    RuleCase("image_pixels", [user(png(8001, 1))], [user(png(8000, 8000))]),
+    RuleCase("image_pixels", [user(jpeg(1, 8001))], [user(jpeg(8000, 1))]),
+    RuleCase("image_pixels", [user(gif(8001, 1))], [user(gif(1, 8000))]),
+    RuleCase("image_pixels_of_many", [user(*[png(2001, 1)] * 21)], [user(*[png(2001, 1)] * 20)]),
     RuleCase("images_too_many", [user(*[image()] * 101)], [user(*[image()] * 100)]),
     RuleCase(
         "media_url",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import re
+from importlib.resources import files
 from typing import Any
 
 import pytest
@@ -104,6 +106,14 @@ def test_validate_judges_histories_that_are_not_sent_yet(target: str) -> None:
     assert rules_of(validate(target, payload)) == refused.get(target, set())
 
 
+def test_validators_share_nothing_with_what_they_judge() -> None:
+    """The validators import only the errors and each other, so that no mistake can stand on both sides (C7)."""
+    sources = [entry for entry in files("kipu.testing.validators").iterdir() if entry.name.endswith(".py")]
+    imported = {module for entry in sources for module in re.findall(r"^from (kipu[\w.]*)", entry.read_text(), re.M)}
+    assert len(sources) > 5
+    assert {m for m in imported if not m.startswith("kipu.testing.validators")} == {"kipu.errors"}
+
+
 def test_violation_reads_as_one_line() -> None:
     """A violation prints its rule, its place and what is wrong, for the message of a failing test."""
     assert str(Violation("gemini.parts_empty", "/contents/0/parts", "needs one")) == (
@@ -130,7 +140,7 @@ _JUNK = st.recursive(
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(history=st.lists(st.dictionaries(_KEYS, _JUNK, max_size=6), max_size=5) | _JUNK, top=_JUNK)
 def test_validate_never_raises(target: str, history: Any, top: Any) -> None:
     """Whatever stands where a history should be, the validators report and do not fail (C7)."""
