@@ -109,7 +109,9 @@ def test_validate_judges_histories_that_are_not_sent_yet(target: str) -> None:
 def test_validators_share_nothing_with_what_they_judge() -> None:
     """The validators import only the errors and each other, so that no mistake can stand on both sides (C7)."""
     sources = [entry for entry in files("kipu.testing.validators").iterdir() if entry.name.endswith(".py")]
-    imported = {module for entry in sources for module in re.findall(r"^from (kipu[\w.]*)", entry.read_text(), re.M)}
+    imported = {
+        module for entry in sources for module in re.findall(r"^from (kipu[\w.]*)", entry.read_text(), re.MULTILINE)
+    }
     assert len(sources) > 5
     assert {m for m in imported if not m.startswith("kipu.testing.validators")} == {"kipu.errors"}
 
