@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from kipu.errors import (
+    BlobNotFoundError,
     ConfigurationError,
     ModelAnswerError,
     ModelAuthError,
@@ -368,6 +369,33 @@ async def test_model_stream_that_breaks_off_is_an_error_and_keeps_what_came(name
     assert seen
     assert (partial.text, partial.state) == (seen, "interrupted")
     assert text.startswith(seen)
+
+
+@pytest.mark.parametrize("name", [CHAT, ANTHROPIC])
+async def test_model_failure_in_mid_stream_is_typed_like_one_before_it(name: str) -> None:
+    """A provider that gives up inside an open stream is told apart as well, and what it said is kept (C5)."""
+    overloaded = FakeFailure(529, "Overloaded", "overloaded_error", "overloaded_error")
+    with FakeProvider([FakeAnswer("Half of it is here", fail_after=5, failure=overloaded)]) as provider:
+        async with client_of(provider, name) as client:
+            stream = client.stream(ModelRequest(name, [user("hi")]))
+            with pytest.raises(ModelError, match="Overloaded") as caught:
+                _ = [event async for event in stream]
+    assert caught.value.retryable
+    assert stream.partial().text.startswith("Half")
+
+
+async def test_model_window_whose_blob_is_gone_is_not_sent() -> None:
+    """A lost image is the store's error, told as such, and never the provider's (C16)."""
+
+    async def lost(digest: str) -> bytes:
+        raise BlobNotFoundError(digest=digest, session_id="s")
+
+    picture = {"type": "media", "media_type": "image/png", "blob": "ab" * 32, "size": 3}
+    with FakeProvider([FakeAnswer("ok")]) as provider:
+        async with client_of(provider, CHAT) as client:
+            with pytest.raises(BlobNotFoundError):
+                await events_of(client, {"role": "user", "content": [picture]}, read_blob=lost)
+        assert provider.asked == []
 
 
 async def test_model_that_is_not_there_is_unreachable() -> None:

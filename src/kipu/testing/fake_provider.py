@@ -181,11 +181,17 @@ class _Handler(BaseHTTPRequestHandler):
                 if number == answer.cut_after:
                     self.close_connection = True
                     return
+                if number == answer.fail_after and answer.failure:
+                    self._chunk(b"event: error\ndata: " + answer.failure.content() + b"\n\n")
+                    break
                 if number == answer.end_after:
                     break
-                self.wfile.write(b"%x\r\n%s\r\n" % (len(event), event))
-                self.wfile.flush()
+                self._chunk(event)
             self.wfile.write(b"0\r\n\r\n")
         except OSError:
             self.close_connection = True
             self.server.provider.abandoned.set()
+
+    def _chunk(self, content: bytes) -> None:
+        self.wfile.write(b"%x\r\n%s\r\n" % (len(content), content))
+        self.wfile.flush()

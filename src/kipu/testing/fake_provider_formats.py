@@ -20,10 +20,30 @@ class FakeCall:
 
 
 @dataclass(frozen=True, slots=True)
+class FakeFailure:
+    """Script one refusal. Without `body` it is written in the style of the path that was asked."""
+
+    status: int
+    message: str = "no"
+    kind: str = "invalid_request_error"
+    code: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+
+    def content(self) -> bytes:
+        """Return the response's body; both vendors' clients read this shape."""
+        if self.body is not None:
+            return self.body
+        error = {"type": self.kind, "message": self.message, "code": self.code, "param": None}
+        return json.dumps({"type": "error", "error": error}).encode()
+
+
+@dataclass(frozen=True, slots=True)
 class FakeAnswer:
     """Script one streamed answer.
 
     `cut_after` drops the connection after that many stream events; `end_after` ends the body properly but too early;
+    `fail_after` sends `failure` as an event of the open stream, as providers do under load;
     `hold_after` falls silent there until `FakeProvider.release` is called or the client goes away. An `endless` answer
     repeats its text until the client goes away.
     """
@@ -41,6 +61,8 @@ class FakeAnswer:
     cut_after: int | None = None
     end_after: int | None = None
     hold_after: int | None = None
+    fail_after: int | None = None
+    failure: FakeFailure | None = None
     endless: bool = False
 
     def pieces(self, text: str) -> Iterator[str]:
@@ -49,25 +71,6 @@ class FakeAnswer:
             yield text[start : start + self.chunk_chars]
         while self.endless and text and text is self.text:
             yield text
-
-
-@dataclass(frozen=True, slots=True)
-class FakeFailure:
-    """Script one refusal. Without `body` it is written in the style of the path that was asked."""
-
-    status: int
-    message: str = "no"
-    kind: str = "invalid_request_error"
-    code: str | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)
-    body: bytes | None = None
-
-    def content(self) -> bytes:
-        """Return the response's body; both vendors' clients read this shape."""
-        if self.body is not None:
-            return self.body
-        error = {"type": self.kind, "message": self.message, "code": self.code, "param": None}
-        return json.dumps({"type": "error", "error": error}).encode()
 
 
 def chat_events(answer: FakeAnswer, model: str) -> Iterator[bytes]:

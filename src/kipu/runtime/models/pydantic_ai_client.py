@@ -50,6 +50,8 @@ CATEGORIES: tuple[tuple[type[Exception], Category], ...] = (
     (exceptions.ModelAPIError, "unavailable"),
     (exceptions.UnexpectedModelBehavior, "answer"),
 )
+# The vendors' clients that would try again by themselves; other models warn about a setting they do not have.
+RETRYING_CLIENTS = ("OpenAIChatModel", "OpenAIResponsesModel", "AnthropicModel", "GroqModel")
 # Anthropic's signatures hold for every account; others seal reasoning for the account that asked.
 ACCOUNTLESS_SYSTEMS = frozenset({"anthropic"})
 # OpenAI-compatible servers take unsealed thinking back in the field it came in. Any other thinking without a seal, such as
@@ -135,7 +137,7 @@ class PydanticAIClient:
 
     def stream(self, request: ModelRequest) -> ReplyStream:
         """Return the answer as it comes."""
-        answer = _Answer(self._model, account=self._account)
+        answer = _Answer(self._model, name=self._name, account=self._account)
         return ReplyStream(self._events(request, answer), answer.partial)
 
     async def aclose(self) -> None:
@@ -145,14 +147,12 @@ class PydanticAIClient:
             await self._model.__aexit__(None, None, None)
 
     async def _events(self, request: ModelRequest, answer: _Answer) -> AsyncGenerator[ModelEvent, None]:
-        settings = provider_settings(request.settings)
-        if _is_a(self._model, "OpenAIResponsesModel"):
-            settings.setdefault("openai_store", False)  # the session is the only copy
+        settings = self._settings(request.settings)
+        window = await _Window(self._model, account=self._account, read_blob=request.read_blob).of(request.messages)
         try:
             if not self._entered:
                 self._entered = True
                 await self._model.__aenter__()
-            window = await _Window(self._model, self._account, request.read_blob).of(request.messages)
             async with direct.model_request_stream(
                 self._model,
                 window,
@@ -171,6 +171,15 @@ class PydanticAIClient:
             raise ConfigurationError(reason=f"model {self._name!r}: {error}") from error
         except Exception as error:
             raise self._translated(error, answering=answer.began) from error
+
+    def _settings(self, settings: JsonObject) -> dict[str, Any]:
+        chosen = provider_settings(settings)
+        if _is_a(self._model, "OpenAIResponsesModel"):
+            chosen.setdefault("openai_store", False)  # the session is the only copy
+        if any(_is_a(self._model, name) for name in RETRYING_CLIENTS):
+            # The caller decides about retries, with the session in view; a client that retries hides what the provider said.
+            chosen.setdefault("max_retries", 0)
+        return chosen
 
     def _translated(self, error: Exception, *, answering: bool) -> ModelError:
         category: Category = next((found for kind, found in CATEGORIES if isinstance(error, kind)), "answer")
@@ -221,8 +230,9 @@ def _tools(tools: Sequence[JsonObject]) -> list[ToolDefinition]:
 class _Answer:
     """Follow one response: deltas out, the whole or partial reply at the end."""
 
-    def __init__(self, model: models.Model, *, account: str) -> None:
+    def __init__(self, model: models.Model, *, name: str, account: str) -> None:
         self._model = model
+        self._name = name
         self._account = account
         self._calls: dict[int, int] = {}
         self.response: models.StreamedResponse | None = None
@@ -266,7 +276,7 @@ class _Answer:
         if not self._ended_properly():
             endpoint = self._model.base_url or "the provider"
             reason = "the connection was closed before the last word"
-            raise ModelStreamCutError(model=self._model.model_id, endpoint=endpoint, reason=reason, retry_after_s=None)
+            raise ModelStreamCutError(model=self._name, endpoint=endpoint, reason=reason, retry_after_s=None)
         return self._reply("complete")
 
     def _ended_properly(self) -> bool:
@@ -323,7 +333,7 @@ def _part(part: messages.ModelResponsePart) -> AssistantPart | None:
         sealed = part.signature or part.provider_details or part.id in THINKING_FIELDS
         return AssistantPart("thinking", part.content, tied=_tied(part) if sealed else None)
     if isinstance(part, messages.ToolCallPart):
-        call = neutral_call(part.tool_call_id, part.tool_name, _arguments(part.args))
+        call = neutral_call(part.tool_call_id, part.tool_name, arguments=_arguments(part.args))
         return AssistantPart("tool_call", call=call, tied=_tied(part))
     return None
 
@@ -337,7 +347,7 @@ def _tied(part: messages.TextPart | messages.ThinkingPart | messages.ToolCallPar
 class _Window:
     """Turn neutral messages into the library's, one to one."""
 
-    def __init__(self, model: models.Model, account: str, read_blob: BlobReader | None) -> None:
+    def __init__(self, model: models.Model, *, account: str, read_blob: BlobReader | None) -> None:
         self._model = model
         self._account = account
         self._read_blob = read_blob

@@ -10,7 +10,7 @@ from kipu.ports.model import JsonObject, ModelReply, ModelUsage, ReplyState
 from kipu.runtime.models.opaque import AssistantPart, pack_parts
 
 
-def neutral_call(call_id: str, name: str, arguments: str) -> JsonObject:
+def neutral_call(call_id: str, name: str, *, arguments: str) -> JsonObject:
     """Return a neutral tool call; arguments that are no JSON object are kept as `raw`."""
     call: dict[str, Any] = {"type": "tool_call", "id": call_id, "name": name}
     try:

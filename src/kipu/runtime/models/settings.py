@@ -34,5 +34,4 @@ def provider_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
         reason = f"unknown model setting {unknown[0]!r}" if unknown else "the model setting 'provider' is not an object"
         raise ConfigurationError(reason=f"{reason}; known are {', '.join([*NAMES, 'provider'])}")
     renamed = {NAMES[name]: value for name, value in known.items()}
-    # The caller decides about retries, with the session's state in view; a client that retries hides the provider's wish.
-    return {"max_retries": 0, **renamed, **extra}
+    return {**renamed, **extra}
