@@ -87,8 +87,9 @@ def _contents(metadata: Mapping[str, Any]) -> _Terms:
     return terms
 
 
-def same_json(left: object, right: str) -> bool:
+def same_json(*texts: Any) -> bool:
     """Return whether two JSON texts mean the same; registered in SQL as `kipu_same` for objects and arrays."""
+    left, right = texts
     if not isinstance(left, str):
         return False
     try:

@@ -1,0 +1,48 @@
+"""One append inside the transaction: what it is refused for, then what it writes."""
+
+from __future__ import annotations
+
+import apsw
+
+from kipu.ports.head import apply_patch
+from kipu.ports.owner import Liveness
+from kipu.ports.store import Appended
+from kipu.stores.admission import AppendRequest, admit
+from kipu.stores.sqlite import event_table
+from kipu.stores.tables import head_table, key_tables
+
+
+def append_records(
+    connection: apsw.Connection, request: AppendRequest, *, now_us: int, liveness: Liveness, store: str
+) -> Appended:
+    """Append the request's records, its head patch, binding and key, or raise with nothing written."""
+    key, session_id, records, bind = request.idempotency_key, request.session_id, request.records, request.bind
+    if key is not None:
+        known = key_tables.outcome(connection, key, now_us=now_us)
+        if known is not None:
+            return known
+    row = head_table.load(connection, session_id, store=store)
+    before = admit(
+        request,
+        row.data if row is not None else None,
+        erased=row is None and key_tables.is_erased(connection, session_id),
+        bound_to=key_tables.resolve(connection, bind.key) if bind is not None else None,
+        now_us=now_us,
+        liveness=liveness,
+    )
+    first_seq = before["last_seq"] + 1
+    timestamps = [record.timestamp for record in records]
+    tokens = sum([record.tokens for record in records])
+    after = apply_patch(before, request.head, first_seq=first_seq, timestamps=timestamps, tokens=tokens)
+    if row is None:
+        number = head_table.insert(connection, after)
+    else:
+        number = row.number
+        head_table.update(connection, row, after)
+    event_table.insert(connection, number, session_id, first_seq=first_seq, records=records)
+    appended = Appended(session_id, first_seq, after["last_seq"])
+    if bind is not None:
+        key_tables.bind(connection, bind.key, number)
+    if key is not None:
+        key_tables.remember(connection, key, number, appended=appended, now_us=now_us)
+    return appended

@@ -1,0 +1,122 @@
+"""Opening the file: its modes, its journal, and what is refused before anything is written."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+
+import apsw
+
+from kipu.errors import NetworkFileSystemError, NewerFormatError, StoreReadOnlyError, StoreUnavailableError
+from kipu.stores.file_system import is_network
+from kipu.stores.sqlite.schema import FORMAT, create_if_empty, found_format
+from kipu.stores.tables.head_query import same_json
+
+BUSY_TIMEOUT_MS = 30_000
+_OPEN_DEADLINE_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseFile:
+    """A database file and how it is to be opened."""
+
+    path: str
+    url: str
+    wal: bool  # False keeps a rollback journal: a network file system has no shared memory for a log
+    read_only: bool
+    vfs: str | None = None
+
+    def connect(self, *, query_only: bool = False) -> apsw.Connection:
+        """Return a connection with Kipu's settings; the file must exist."""
+        flags = apsw.SQLITE_OPEN_READONLY if self.read_only else apsw.SQLITE_OPEN_READWRITE
+        connection = apsw.Connection(self.path, flags=flags, vfs=self.vfs)
+        connection.set_busy_timeout(BUSY_TIMEOUT_MS)
+        connection.execute("PRAGMA secure_delete = ON; PRAGMA cell_size_check = ON; PRAGMA trusted_schema = OFF")
+        connection.execute("PRAGMA temp_store = MEMORY")  # nothing of a session may reach a temporary file
+        if query_only or self.read_only:
+            connection.execute("PRAGMA query_only = ON")
+        connection.create_scalar_function("kipu_same", same_json, 2, deterministic=True)
+        return connection
+
+
+def absolute(path: str) -> str:
+    """Return the path from the root, so that it stays the same wherever the process goes."""
+    return os.path.abspath(path)
+
+
+def refuse_network(path: str, *, kind: str, allowed: bool, url: str) -> bool:
+    """Return whether the path is on a network file system, where that is allowed.
+
+    Raises: NetworkFileSystemError where it is not.
+    """
+    if not is_network(kind):
+        return False
+    if not allowed:
+        reason = f"the log of {os.path.basename(path)} would be damaged by a second machine"
+        raise NetworkFileSystemError(store=url, kind=kind, reason=reason)
+    return True
+
+
+def create_file(path: str) -> None:
+    """Make the file with mode 0600 and its missing folders with 0700, whatever the umask (situation 78)."""
+    folder = os.path.dirname(path)
+    missing = []
+    while folder and not os.path.isdir(folder):
+        missing.append(folder)
+        folder = os.path.dirname(folder)
+    for name in reversed(missing):
+        os.makedirs(name, mode=0o700, exist_ok=True)
+        os.chmod(name, 0o700)
+    try:
+        # Never open a file that is there: closing the handle would drop the locks of this process on it.
+        handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        return
+    try:
+        os.fchmod(handle, 0o600)
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+    _sync_folder(os.path.dirname(path) or ".")
+
+
+def _sync_folder(folder: str) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def prepare(connection: apsw.Connection, file: DatabaseFile) -> StoreReadOnlyError | None:
+    """Bring the database to Kipu's form; return why it must not be written, or None.
+
+    Raises: StoreUrlError for another program's file, StoreUnavailableError where the journal cannot be had.
+    """
+    found = found_format(connection, url=file.url)
+    if found is not None and found > FORMAT:
+        return NewerFormatError(store=file.url, found=found, known=FORMAT)
+    if file.read_only or connection.readonly("main"):
+        reason = "it was asked for" if file.read_only else "the file may not be written"
+        return StoreReadOnlyError(store=file.url, reason=reason)
+    _set_journal(connection, file)
+    create_if_empty(connection, url=file.url)
+    return None
+
+
+def _set_journal(connection: apsw.Connection, file: DatabaseFile) -> None:
+    wanted = "wal" if file.wal else "delete"
+    deadline_s = time.monotonic() + _OPEN_DEADLINE_S
+    while True:
+        try:
+            row = connection.execute(f"PRAGMA journal_mode = {wanted}").fetchone()
+        except apsw.BusyError:
+            # Changing the journal does not wait for other openers by itself.
+            if time.monotonic() > deadline_s:
+                raise
+            time.sleep(0.01)
+            continue
+        if row != (wanted,):
+            raise StoreUnavailableError(store=file.url, reason=f"no {wanted} journal is possible here, only {row}")
+        return

@@ -1,0 +1,65 @@
+"""Erasing: the rows in one transaction, then every copy of them that the file or its log may still hold."""
+
+from __future__ import annotations
+
+import time
+
+import apsw
+
+from kipu.errors import LeaseLostError, SessionNotFoundError, StoreUnavailableError
+from kipu.ports.store import ErasureReceipt, Lease
+from kipu.stores.leasing import holds
+from kipu.stores.sqlite import event_table
+from kipu.stores.tables import head_table, key_tables, search_table
+
+READERS_WAIT_S = 5.0
+
+
+def erase_rows(
+    connection: apsw.Connection, session_id: str, *, lease: Lease, erased_at: str, store: str
+) -> ErasureReceipt:
+    """Remove every row of the session and leave a tombstone; of an unfinished erasure, return its receipt."""
+    row = head_table.load(connection, session_id, store=store)
+    if row is None:
+        for receipt in key_tables.unfinished(connection, session_id):
+            return receipt
+        raise SessionNotFoundError(session_id=session_id)
+    if not holds(row.data, lease):
+        raise LeaseLostError(session_id=session_id, token=lease.token, current=row.data.get("lease_token", 0))
+    number = row.number
+    removed = {"search": search_table.remove_session(connection, number)}
+    removed["events"] = event_table.remove_session(connection, number)
+    connection.execute("DELETE FROM blobs WHERE session = ?", (number,))
+    removed["blobs"] = connection.changes()
+    removed |= key_tables.remove_session(connection, number)
+    head_table.delete(connection, number)
+    removed["heads"] = 1
+    key_tables.bury(connection, session_id, erased_at=erased_at, removed=removed)
+    return ErasureReceipt(session_id, erased_at, removed)
+
+
+def purge(connection: apsw.Connection, *, store: str, wait_s: float = READERS_WAIT_S) -> None:
+    """Move the log into the file and cut it, so that no old page survives in it; then finish the tombstones.
+
+    Raises: StoreUnavailableError while readers keep the log in use; the tombstone stays unfinished, and a later call goes on.
+    """
+    empty_log(connection, store=store, wait_s=wait_s)
+    connection.execute("BEGIN IMMEDIATE")
+    for receipt in key_tables.unfinished(connection):
+        key_tables.finish(connection, receipt.session_id)
+    connection.execute("COMMIT")
+
+
+def empty_log(connection: apsw.Connection, *, store: str, wait_s: float) -> None:
+    """Checkpoint and truncate the write-ahead log, waiting for readers. Raises: StoreUnavailableError."""
+    deadline_s = time.monotonic() + wait_s
+    connection.set_busy_timeout(200)
+    while True:
+        row = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        # One open reader makes it fail quietly: only the row tells. Without a log it says -1.
+        if row is not None and row[0] == 0:
+            return
+        if time.monotonic() > deadline_s:
+            reason = "it is erased, but readers keep old pages in use; erase again to finish"
+            raise StoreUnavailableError(store=store, reason=reason)
+        time.sleep(0.01)

@@ -1,0 +1,129 @@
+"""Events as rows, each with a checksum over all that it says."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import apsw
+
+from kipu.ports.store import Record, StoredEvent
+
+_FIELDS = "seq, event_id, event_type, timestamp, tokens, turn_id, trace_id, principal, v, crc, body"
+_INSERT = f"INSERT INTO events(session, {_FIELDS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_FORWARDS = f"SELECT {_FIELDS} FROM events WHERE session = ? AND seq > ? AND seq <= ? ORDER BY seq"
+_ONE = f"SELECT {_FIELDS} FROM events WHERE session = ? AND seq = ?"
+_COMMITTED = f"""
+SELECT events.id, heads.session_id, {_FIELDS.replace("crc", "events.crc")} FROM events
+CROSS JOIN heads ON heads.id = events.session
+WHERE events.id > ? ORDER BY events.id LIMIT ?
+"""
+END = (1 << 63) - 1
+
+
+def insert(
+    connection: apsw.Connection, number: int, session_id: str, *, first_seq: int, records: Sequence[Record]
+) -> None:
+    """Add records as the events from `first_seq` on."""
+    seq = first_seq
+    for event_id, event_type, timestamp, body, tokens, turn_id, trace_id, principal, v, _ in records:
+        fields = (session_id, seq, event_id, event_type, timestamp, tokens, turn_id, trace_id, principal, v)
+        crc = _checksum(fields, body)
+        row = (number, seq, event_id, event_type, timestamp, tokens, turn_id, trace_id, principal, v, crc, body)
+        connection.execute(_INSERT, row)
+        seq += 1
+
+
+def read(
+    connection: apsw.Connection, number: int, session_id: str, *, after: int, until: int, limit: int, backwards: bool
+) -> list[StoredEvent]:
+    """Return at most `limit` events that are whole; a damaged one hides only itself (A53)."""
+    found: list[StoredEvent] = []
+    try:
+        for row in connection.execute(_FORWARDS + " DESC" * backwards, (number, after, until)):
+            event = _event(session_id, row)
+            if event is not None:
+                found.append(event)
+                if len(found) == limit:
+                    break
+    except (apsw.CorruptError, UnicodeDecodeError):
+        return _read_singly(connection, number, session_id, after=after, until=until, limit=limit, backwards=backwards)
+    return found
+
+
+def _read_singly(
+    connection: apsw.Connection, number: int, session_id: str, *, after: int, until: int, limit: int, backwards: bool
+) -> list[StoredEvent]:
+    """Read event by event around what cannot be read. The numbers come from the head, not from damaged pages."""
+    row = connection.execute(
+        "SELECT json_extract(data, '$.base_seq'), json_extract(data, '$.last_seq') FROM heads WHERE id = ?", (number,)
+    ).fetchone()
+    base, last = (int(value or 0) for value in row) if row else (0, 0)
+    seqs = range(max(after, base) + 1, min(until, last) + 1)
+    found: list[StoredEvent] = []
+    for seq in reversed(seqs) if backwards else seqs:
+        event = read_one(connection, number, session_id, seq=seq)
+        if event is not None:
+            found.append(event)
+            if len(found) == limit:
+                break
+    return found
+
+
+def read_one(connection: apsw.Connection, number: int, session_id: str, *, seq: int) -> StoredEvent | None:
+    """Return one event, or None when it is not there or not whole."""
+    try:
+        row = connection.execute(_ONE, (number, seq)).fetchone()
+    except (apsw.CorruptError, UnicodeDecodeError):
+        return None
+    return None if row is None else _event(session_id, row)
+
+
+def committed_after(connection: apsw.Connection, place: int, *, limit: int) -> list[tuple[int, StoredEvent]]:
+    """Return what was committed after a place, of all sessions, each with its own place."""
+    rows: list[Any] = connection.execute(_COMMITTED, (place, limit)).fetchall()
+    events = [(int(row[0]), _event(row[1], row[2:])) for row in rows]
+    return [(number, event) for number, event in events if event is not None]
+
+
+def last_place(connection: apsw.Connection) -> int:
+    """Return the place of the newest commit."""
+    row = connection.execute("SELECT max(id) FROM events").fetchone()
+    return 0 if row is None or row[0] is None else int(row[0])
+
+
+def sequence_numbers(connection: apsw.Connection, number: int) -> Iterator[int]:
+    """Yield the `seq` of every row of a session, in order."""
+    for (seq,) in connection.execute("SELECT seq FROM events WHERE session = ? ORDER BY seq", (number,)):
+        yield seq
+
+
+def remove_session(connection: apsw.Connection, number: int) -> int:
+    """Remove a session's events and return how many; the newest id is kept from being used again.
+
+    A follower of the whole store remembers an id; an id used twice would make it skip an event.
+    """
+    newest = last_place(connection)
+    connection.execute("DELETE FROM events WHERE session = ?", (number,))
+    removed = connection.changes()
+    connection.execute("DELETE FROM events WHERE session = 0")
+    connection.execute(
+        "INSERT INTO events(id, session, seq, event_id, event_type, timestamp, tokens, v, crc, body)"
+        " VALUES (?, 0, 0, '', '', '', 0, 0, 0, x'')",
+        (newest + 1,),
+    )
+    return removed
+
+
+def _event(session_id: str, row: Sequence[Any]) -> StoredEvent | None:
+    seq, event_id, event_type, timestamp, tokens, turn_id, trace_id, principal, v, crc, body = row
+    fields = (session_id, seq, event_id, event_type, timestamp, tokens, turn_id, trace_id, principal, v)
+    if type(body) is not bytes or crc != _checksum(fields, body):
+        return None
+    record = Record(event_id, event_type, timestamp, body, tokens, turn_id, trace_id, principal, v)
+    return StoredEvent(seq, session_id, record)
+
+
+def _checksum(fields: tuple[object, ...], body: bytes) -> int:
+    return zlib.crc32(body, zlib.crc32("\n".join(map(str, fields)).encode()))
