@@ -12,10 +12,6 @@ from rich.console import Console
 
 from bench.arena import ROOT, WORK, Contestant, run_worker
 
-# A store's files follow its code: what these folders hold decides whether a kept fixture still fits.
-_CODE = ("events", "session", "stores", "manager", "ports")
-
-
 @dataclass(frozen=True)
 class Fixture:
     """Name data that `module:function(directory, **params)` writes."""
@@ -26,7 +22,10 @@ class Fixture:
 
     @property
     def path(self) -> Path:
-        """Return where it stands, by name, parameters and the code that wrote it."""
+        """Return where it stands, by name, parameters and the script that wrote it.
+
+        Kipu's own code is left out: its files are read by every later version, or `--fresh` builds them anew.
+        """
         digest = hashlib.sha256(repr((self.target, sorted(self.params.items()))).encode())
         for source in self._sources():
             digest.update(source.read_bytes())
@@ -35,15 +34,12 @@ class Fixture:
     def _sources(self) -> list[Path]:
         module = ROOT / (self.target.split(":")[0].replace(".", "/") + ".py")
         sources = [module, ROOT / "bench" / "workload.py"]
-        if "kipu" in self.target:
-            for folder in _CODE:
-                sources += sorted((ROOT / "src" / "kipu" / folder).rglob("*.py"))
         return [source for source in sources if source.exists()]
 
 
-def ensure(fixture: Fixture, *, console: Console) -> str | None:
+def ensure(fixture: Fixture, *, console: Console, fresh: bool = False) -> str | None:
     """Build the fixture where it is missing; return why it could not be built, else None."""
-    if fixture.path.exists():
+    if fixture.path.exists() and not fresh:
         return None
     (WORK / "fixtures").mkdir(parents=True, exist_ok=True)
     for old in (WORK / "fixtures").glob(f"{fixture.name}-*"):

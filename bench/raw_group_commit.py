@@ -85,16 +85,18 @@ def sqlite(directory: Path, *, sessions: int, turns_each: int, at_once: int) -> 
     """Write every batch as one transaction of head updates and event rows."""
     connection = connect(directory / "raw.sqlite")
     connection.execute("BEGIN IMMEDIATE")
-    for session in range(sessions):
-        add_head(connection, f"sess_{session}")
+    numbers: dict[object, int] = {
+        name: add_head(connection, name) for name in (f"sess_{session}" for session in range(sessions))
+    }
     connection.execute("COMMIT")
-    last_seq: dict[object, int] = {}
+    last_seq: dict[int, int] = {}
 
     def commit(batch: list[Waiting]) -> None:
         connection.execute("BEGIN IMMEDIATE")
         for event, body, _ in batch:
-            seq = last_seq[event["session_id"]] = last_seq.get(event["session_id"], 0) + 1
-            write_event(connection, event, seq=seq, body=body)
+            session = numbers[event["session_id"]]
+            seq = last_seq[session] = last_seq.get(session, 0) + 1
+            write_event(connection, event, session=session, seq=seq, body=body)
         connection.execute("COMMIT")
 
     return asyncio.run(_run_all(lambda: commit, sessions=sessions, turns_each=turns_each, at_once=at_once))

@@ -1,4 +1,4 @@
-"""The raw side of W4's listing: bare SQL over a heads table, pages by keyset."""
+"""The raw side of W4's listing: bare SQL over the same heads table, every column, pages by keyset."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import apsw
 
-from bench.raw_schema import connect
+from bench.raw_schema import HEAD_TEXT, INSERT_HEAD, connect
 
 PAGE = 100
 REPEATS = 30
@@ -22,20 +22,21 @@ FILTERED = f"SELECT * FROM heads WHERE owner = ? AND status = 'archived' {_ORDER
 def build(directory: Path, *, sessions: int) -> dict[str, float]:
     """Write so many heads; one in ten is archived, ten owners share them."""
     connection = connect(directory / "heads.sqlite")
-    connection.execute("CREATE INDEX heads_by_activity ON heads(last_activity_at, session_id)")
-    connection.execute("CREATE INDEX heads_by_owner ON heads(owner, status, last_activity_at, session_id)")
-    preview = "[[1,'user_message','what a preview of the last events looks like, some eighty bytes or so']]"
     rows = [
-        (f"sess_{n:026d}", f"owner{n % OWNERS}", f"cli:{n}", f"Title of session number {n}", _status(n), preview, n, n)
+        (f"sess_{n:026d}", f"owner{n % OWNERS}", f"cli:{n}", _status(n), moment(n), moment(n), HEAD_TEXT % (n, n, n))
         for n in range(sessions)
     ]
     connection.execute("BEGIN")
-    sql = "INSERT INTO heads(session_id, owner, key, title, status, preview, created_at, last_activity_at, last_seq,"
-    connection.executemany(sql + " metadata) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 1, '{}')", rows)
+    connection.executemany(INSERT_HEAD, rows)
     connection.execute("COMMIT")
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     connection.close()
     return {"bytes": (directory / "heads.sqlite").stat().st_size}
+
+
+def moment(number: int) -> str:
+    """Return a time of fixed width that grows with the number."""
+    return f"2026-11-29T12:00:00.{number:06d}Z"
 
 
 def _status(number: int) -> str:
@@ -49,7 +50,7 @@ def pages(directory: Path, *, fixture: str, sessions: int) -> dict[str, float]:
     middle = sessions // 2
     return {
         "first_page_ms": _median_ms(connection, FIRST, (PAGE,)),
-        "deep_page_ms": _median_ms(connection, DEEP, (middle, f"sess_{middle:026d}", PAGE)),
+        "deep_page_ms": _median_ms(connection, DEEP, (moment(middle), f"sess_{middle:026d}", PAGE)),
         "filtered_page_ms": _median_ms(connection, FILTERED, ("owner7", PAGE)),
     }
 

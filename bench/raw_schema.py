@@ -1,4 +1,4 @@
-"""The tables of the SQLite references: the same shape as Kipu's own, and nothing around them."""
+"""The tables of the SQLite references: written down anew in the shape of Kipu's own, with nothing around them."""
 
 from __future__ import annotations
 
@@ -8,22 +8,37 @@ import apsw
 
 DDL = """
 CREATE TABLE IF NOT EXISTS heads(
-  session_id TEXT NOT NULL PRIMARY KEY, owner TEXT, key TEXT, title TEXT, status TEXT NOT NULL, preview TEXT,
-  created_at INTEGER, last_event_at INTEGER, last_activity_at INTEGER, last_seq INTEGER NOT NULL,
-  event_count INTEGER, token_count INTEGER, window_seq INTEGER, consolidated_seq INTEGER, indexed_seq INTEGER,
-  work INTEGER, not_before INTEGER, lease_owner TEXT, lease_token INTEGER, lease_until INTEGER, metadata BLOB);
+  id INTEGER PRIMARY KEY AUTOINCREMENT, session_id TEXT NOT NULL UNIQUE, tenant TEXT NOT NULL, owner TEXT NOT NULL,
+  key TEXT, status TEXT NOT NULL, tags TEXT NOT NULL, pinned INTEGER NOT NULL, forked_from TEXT,
+  created_at TEXT NOT NULL, last_activity_at TEXT NOT NULL, due_at TEXT, lease_owner TEXT, lease_until TEXT,
+  lagging INTEGER NOT NULL, data TEXT NOT NULL, crc INTEGER NOT NULL);
+CREATE INDEX IF NOT EXISTS heads_by_activity ON heads(last_activity_at, session_id);
+CREATE INDEX IF NOT EXISTS heads_by_owner ON heads(owner, last_activity_at, session_id);
+CREATE INDEX IF NOT EXISTS heads_by_creation ON heads(created_at, session_id);
 CREATE TABLE IF NOT EXISTS events(
-  id INTEGER PRIMARY KEY, session_id TEXT NOT NULL, seq INTEGER NOT NULL, event_id TEXT NOT NULL,
-  event_type TEXT NOT NULL, timestamp TEXT NOT NULL, tokens INTEGER NOT NULL, body BLOB NOT NULL);
-CREATE UNIQUE INDEX IF NOT EXISTS events_by_session ON events(session_id, seq);
+  id INTEGER PRIMARY KEY, session INTEGER NOT NULL, seq INTEGER NOT NULL, event_id TEXT NOT NULL,
+  event_type TEXT NOT NULL, timestamp TEXT NOT NULL, tokens INTEGER NOT NULL, turn_id TEXT, trace_id TEXT,
+  principal TEXT, v INTEGER NOT NULL, crc INTEGER NOT NULL, body BLOB NOT NULL);
+CREATE UNIQUE INDEX IF NOT EXISTS events_by_session ON events(session, seq);
 """
-UPDATE_HEAD = """
-UPDATE heads SET last_seq = ?1, last_event_at = ?2, last_activity_at = ?2, event_count = event_count + 1,
-  token_count = token_count + ?3, preview = ?4 WHERE session_id = ?5
+INSERT_HEAD = """
+INSERT INTO heads(session_id, tenant, owner, key, status, tags, pinned, created_at, last_activity_at, lagging, data, crc)
+VALUES (?, '', ?, ?, ?, '', 0, ?, ?, 0, ?, 0)
 """
+UPDATE_HEAD = "UPDATE heads SET last_activity_at = ?, lagging = 1, data = ?, crc = 0 WHERE id = ?"
 INSERT_EVENT = """
-INSERT INTO events(session_id, seq, event_id, event_type, timestamp, tokens, body) VALUES (?, ?, ?, ?, ?, ?, ?)
+INSERT INTO events(session, seq, event_id, event_type, timestamp, tokens, turn_id, principal, v, crc, body)
+VALUES (?, ?, ?, ?, ?, ?, ?, 'local', 1, 0, ?)
 """
+# What a head says, as long as Kipu's: the numbers in it change with every event.
+HEAD_TEXT = (
+    '{"session_id":"sess_raw","owner":"local","title":"Title of a session in the list","status":"active","metadata":{},'
+    '"created_at":"2026-11-29T12:00:00.000000Z","last_event_at":"2026-11-29T12:00:00.000000Z","event_count":%d,'
+    '"last_activity_at":"2026-11-29T12:00:00.000000Z","last_seq":%d,"token_count":%d,"window_seq":0,"indexed_seq":0,'
+    '"first_text":"the build server reports that module cache was stale so we cleared it and ran tests again",'
+    '"previews":[[1,"user_message","the build server reports that module cache was stale so we cleared it and ran"],'
+    '[2,"agent_message","the build server reports that module cache was stale so we cleared it and ran"]]}'
+)
 
 
 def connect(path: Path) -> apsw.Connection:
@@ -35,17 +50,18 @@ def connect(path: Path) -> apsw.Connection:
     return connection
 
 
-def add_head(connection: apsw.Connection, session_id: str) -> None:
-    """Begin a session."""
-    connection.execute(
-        "INSERT INTO heads(session_id, status, last_seq, event_count, token_count) VALUES (?, 'active', 0, 0, 0)",
-        (session_id,),
-    )
+def add_head(connection: apsw.Connection, session_id: str) -> int:
+    """Begin a session and return its number."""
+    now = "2026-11-29T12:00:00.000000Z"
+    connection.execute(INSERT_HEAD, (session_id, "local", None, "active", now, now, HEAD_TEXT % (0, 0, 0)))
+    return connection.last_insert_rowid()
 
 
-def write_event(connection: apsw.Connection, event: dict[str, object], *, seq: int, body: bytes) -> None:
+def write_event(
+    connection: apsw.Connection, event: dict[str, object], *, session: int, seq: int, body: bytes
+) -> None:
     """Update the head and insert the event; the caller holds the transaction."""
-    session_id = event["session_id"]
-    connection.execute(UPDATE_HEAD, (seq, seq, len(body) // 4, str(event["event_type"]), session_id))
-    row = (session_id, seq, event["event_id"], event["event_type"], event["timestamp"], len(body) // 4, body)
+    moment = f"2026-11-29T12:00:00.{seq:06d}Z"
+    connection.execute(UPDATE_HEAD, (moment, HEAD_TEXT % (seq, seq, seq * 300), session))
+    row = (session, seq, event["event_id"], event["event_type"], moment, len(body) // 4, event["turn_id"], body)
     connection.execute(INSERT_EVENT, row)

@@ -15,7 +15,7 @@ def turns_floor(directory: Path, *, count: int) -> dict[str, float]:
     """Commit every event by itself; take the last 200 at each turn."""
     conversation = [event_dicts(turn, session_id="sess_raw") for turn in turns(count)]
     connection = connect(directory / "raw.sqlite")
-    add_head(connection, "sess_raw")
+    session = add_head(connection, "sess_raw")
     window: list[dict[str, object]] = []
     seq = shown = 0
     watch = Stopwatch()
@@ -25,7 +25,7 @@ def turns_floor(directory: Path, *, count: int) -> dict[str, float]:
             event["seq"] = seq
             body = orjson.dumps(event)
             connection.execute("BEGIN IMMEDIATE")
-            write_event(connection, event, seq=seq, body=body)
+            write_event(connection, event, session=session, seq=seq, body=body)
             connection.execute("COMMIT")
             window.append(event)
         del window[:-WINDOW]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
+import apsw
 import orjson
 
 from bench.memory import Memory
@@ -15,6 +17,7 @@ from bench.workload import WINDOW, event_dicts, turns
 
 BLOCK = 64 * 1024
 DISTINCT_TURNS = 64
+T = TypeVar("T")
 
 
 def _bodies(events: int) -> list[bytes]:
@@ -37,10 +40,9 @@ def build_sqlite(directory: Path, *, events: int) -> dict[str, float]:
     connection = connect(directory / "raw.sqlite")
     bodies = _bodies(events)
     add_head(connection, "sess_raw")
-    rows = (("sess_raw", seq, str(seq), "note", "2026", 1, bodies[seq % len(bodies)]) for seq in range(1, events + 1))
+    rows = ((1, seq, str(seq), "note", "2026", 1, None, bodies[seq % len(bodies)]) for seq in range(1, events + 1))
     connection.execute("BEGIN IMMEDIATE")
     connection.executemany(INSERT_EVENT, rows)
-    connection.execute("UPDATE heads SET last_seq = ?", (events,))
     connection.execute("COMMIT")
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     connection.close()
@@ -64,12 +66,11 @@ def tail_of_file(path: Path, *, count: int) -> list[dict[str, object]]:
     return [orjson.loads(line) for line in b"".join(blocks[::-1]).split(b"\n")[-count - 1 : -1]]
 
 
-def tail_of_table(path: Path, *, count: int) -> list[dict[str, object]]:
-    """Return the last `count` events of a new connection's index walk."""
-    connection = connect(path)
-    connection.execute("SELECT last_seq, window_seq FROM heads WHERE session_id = 'sess_raw'").fetchone()
-    query = "SELECT seq, body FROM events WHERE session_id = 'sess_raw' ORDER BY seq DESC LIMIT ?"
-    events = [orjson.loads(body) for _, body in connection.execute(query, (count,))]
+def tail_of_table(connection: apsw.Connection, *, count: int) -> list[dict[str, object]]:
+    """Return the last `count` events by an index walk, and close the connection."""
+    number, _ = connection.execute("SELECT id, data FROM heads WHERE session_id = 'sess_raw'").fetchone()
+    query = "SELECT seq, body FROM events WHERE session = ? ORDER BY seq DESC LIMIT ?"
+    events = [orjson.loads(body) for _, body in connection.execute(query, (number, count))]
     connection.close()
     return events[::-1]
 
@@ -77,16 +78,18 @@ def tail_of_table(path: Path, *, count: int) -> list[dict[str, object]]:
 def open_jsonl(directory: Path, *, fixture: str) -> dict[str, float]:
     """Time the tail read of a log file."""
     del directory
-    return _time(lambda: tail_of_file(Path(fixture) / "raw.jsonl", count=WINDOW))
+    return _time(lambda: Path(fixture) / "raw.jsonl", lambda path: tail_of_file(path, count=WINDOW))
 
 
 def open_sqlite(directory: Path, *, fixture: str) -> dict[str, float]:
-    """Time the tail read of a table, opening the database included."""
+    """Time the tail read of a table over a new connection."""
     del directory
-    return _time(lambda: tail_of_table(Path(fixture) / "raw.sqlite", count=WINDOW))
+    return _time(
+        lambda: connect(Path(fixture) / "raw.sqlite"), lambda connection: tail_of_table(connection, count=WINDOW)
+    )
 
 
-def _time(read: Callable[[], list[dict[str, object]]]) -> dict[str, float]:
+def _time(open_store: Callable[[], T], read: Callable[[T], list[dict[str, object]]]) -> dict[str, float]:
     memory = Memory()
-    report = time_openings(read)
+    report = time_openings(open_store, read)
     return report | memory.grown()

@@ -76,6 +76,7 @@ def parser(description: str) -> argparse.ArgumentParser:
     options.add_argument("--check", action="store_true", help="exit 1 when a bound does not hold")
     options.add_argument("--no-peers", action="store_true", help="leave the peers out")
     options.add_argument("--all-peers", action="store_true", help="the slow peers too, at reduced sizes")
+    options.add_argument("--fresh", action="store_true", help="build big test data anew")
     options.add_argument("--only", default="", help="run the contestants whose name contains this")
     return options
 
@@ -88,7 +89,7 @@ def run_figure(build: Callable[[argparse.Namespace], Figure], options: argparse.
     if options.no_peers:
         chosen = [one for one in chosen if one.role != "peer"]
     rounds = options.rounds or (1 if options.quick else 5)
-    unbuilt = _build_fixtures(figure, chosen, console=console)
+    unbuilt = _build_fixtures(figure, chosen, console=console, fresh=options.fresh)
     ready = [one for one in chosen if one.params.get("fixture") not in unbuilt]
     outcome = run_rounds(ready, rounds=rounds, console=console)
     outcome.failures |= {one.name: unbuilt[str(one.params["fixture"])] for one in chosen if one not in ready}
@@ -104,11 +105,13 @@ def run_figure(build: Callable[[argparse.Namespace], Figure], options: argparse.
     return 1 if options.check and failed else 0
 
 
-def _build_fixtures(figure: Figure, chosen: list[Contestant], *, console: Console) -> dict[str, str]:
+def _build_fixtures(
+    figure: Figure, chosen: list[Contestant], *, console: Console, fresh: bool
+) -> dict[str, str]:
     wanted = {one.params.get("fixture") for one in chosen}
     unbuilt = {}
     for fixture in figure.fixtures:
-        reason = ensure(fixture, console=console) if str(fixture.path) in wanted else None
+        reason = ensure(fixture, console=console, fresh=fresh) if str(fixture.path) in wanted else None
         if reason is not None:
             unbuilt[str(fixture.path)] = reason
     return unbuilt
