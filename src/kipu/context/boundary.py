@@ -1,0 +1,126 @@
+"""What takes effect with the next jump of a window only: a new instruction, a summary, pins, a consolidation boundary."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from kipu.context.exchange import Exchange
+from kipu.context.item import Item
+from kipu.events.boundary import CompactionEvent, ConsolidationEvent, EventPinnedEvent, NoteEvent
+from kipu.events.conversation import InstructionEvent, ModelCallEvent, ToolResultEvent
+from kipu.events.event import SessionEvent
+
+WINDOW_NOTE = "kipu.window"
+"""Kind of the note that records a jump: data {"from": seq, "user": [seqs kept from before it]}."""
+
+
+@dataclass(slots=True)
+class Boundaries:
+    """Hold what is in effect since the last jump, and what waits for the next.
+
+    Events up to `jumped_at` have taken effect already; meeting them again, when a window is built anew, changes nothing.
+    """
+
+    instruction: Item | None = None
+    summary: Item | None = None
+    jumped_at: int = 0
+    next_instruction: Item | None = None
+    next_summary: Item | None = None
+    consolidated_seq: int = 0
+    pins: set[int] = field(default_factory=set)
+    earlier_pins: dict[int, bool] = field(default_factory=dict)  # of events before the start, asked for since the jump
+
+    def forget(self) -> None:
+        """Drop what waits, before all events are met again."""
+        self.next_instruction = self.next_summary = None
+        self.consolidated_seq = 0
+        self.pins.clear()
+        self.earlier_pins.clear()
+
+    def meet(self, item: Item, *, start_seq: int) -> None:
+        """Note an event that will take effect with the next jump."""
+        event = item.event
+        if isinstance(event, InstructionEvent):
+            if item.seq > max(self.jumped_at, self.instruction.seq if self.instruction else 0):
+                self.next_instruction = item
+        elif isinstance(event, CompactionEvent):
+            known = max(self.jumped_at, self.summary.seq if self.summary else 0)
+            if item.seq > known and event.summary.strip():
+                self.next_summary = item
+        elif isinstance(event, ConsolidationEvent):
+            self.consolidated_seq = max(self.consolidated_seq, event.to_seq)
+        elif isinstance(event, EventPinnedEvent):
+            self._pin(event, is_new=item.seq > self.jumped_at, start_seq=start_seq)
+        elif isinstance(event, ToolResultEvent) and event.pinned:
+            self.pins.add(item.seq)
+
+    def _pin(self, event: EventPinnedEvent, *, is_new: bool, start_seq: int) -> None:
+        for seq in event.seqs:
+            if seq < start_seq:
+                if is_new:
+                    self.earlier_pins[seq] = event.on
+            elif event.on:
+                self.pins.add(seq)
+            else:
+                self.pins.discard(seq)
+
+    @property
+    def wants_jump(self) -> bool:
+        """Say whether something waits that must not wait for the next overflow."""
+        return self.next_instruction is not None or bool(self.earlier_pins)
+
+    def take_effect(self, *, at_seq: int) -> None:
+        """Let everything that waits be in effect; a jump at `at_seq` has been recorded."""
+        self.instruction = self.next_instruction or self.instruction
+        self.summary = self.next_summary or self.summary
+        self.next_instruction = self.next_summary = None
+        self.earlier_pins.clear()
+        self.jumped_at = max(self.jumped_at, at_seq)
+
+    def pinned_items(self, exchanges: Sequence[Exchange], *, before_seq: int) -> list[Item]:
+        """Return the items of pinned exchanges that a jump to `before_seq` would leave behind."""
+        return [
+            item
+            for exchange in exchanges
+            if exchange.seq < before_seq and self.is_pinned(exchange)
+            for item in exchange.items()
+        ]
+
+    def is_pinned(self, exchange: Exchange) -> bool:
+        """Say whether any event of the exchange is pinned: a pin keeps its whole exchange (B36)."""
+        return bool(self.pins) and any(item.seq in self.pins for item in exchange.items())
+
+    @property
+    def tokens(self) -> int:
+        """Return what the instruction and the summary cost."""
+        return sum(item.tokens for item in (self.instruction, self.summary) if item is not None)
+
+    @property
+    def next_tokens(self) -> int:
+        """Return what the instruction and the summary cost from the next jump on."""
+        instruction = self.next_instruction or self.instruction
+        summary = self.next_summary or self.summary
+        return (instruction.tokens if instruction else 0) + (summary.tokens if summary else 0)
+
+
+def recorded_start(event: SessionEvent) -> int | None:
+    """Return where a window starts according to an event that records it, else None."""
+    data = _record(event)
+    start = data.get("from") if data is not None else None
+    return start if isinstance(start, int) and not isinstance(start, bool) else None
+
+
+def recorded_users(event: SessionEvent) -> tuple[int, ...] | None:
+    """Return the user messages from before the start that a recorded jump keeps; None where it does not say."""
+    data = _record(event) or {}
+    users = data.get("user")
+    if not isinstance(users, list):
+        return None
+    return tuple(seq for seq in users if isinstance(seq, int) and not isinstance(seq, bool))
+
+
+def _record(event: SessionEvent) -> dict[str, object] | None:
+    if isinstance(event, NoteEvent):
+        return event.data if event.kind == WINDOW_NOTE else None
+    return event.window if isinstance(event, ModelCallEvent) else None

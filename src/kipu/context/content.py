@@ -1,0 +1,87 @@
+"""What an event says, as parts: text and media, whoever said it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import orjson
+from pydantic import ValidationError
+
+from kipu.events.content import Content, MediaPart, TextPart
+from kipu.events.conversation import MemoryRecalledEvent, ToolResultEvent
+
+Parts: TypeAlias = Sequence[TextPart | MediaPart]
+
+_SYNTHETIC = {
+    "interrupted": "[interrupted, outcome unknown]",
+    "cancelled": "[cancelled before it ended]",
+    "skipped": "[skipped: it was not started]",
+    "denied": "[denied: it was not started]",
+}
+
+
+def parts_of(content: Content) -> Parts:
+    """Return a message's content as parts."""
+    return [TextPart(text=content)] if isinstance(content, str) else content
+
+
+def result_parts(event: ToolResultEvent) -> Parts:
+    """Return a tool result as parts: content parts where the tool gave some, else one text."""
+    given = _content_parts(event.result)
+    if given is not None and not event.error_info:
+        return given
+    return [TextPart(text=result_text(event))]
+
+
+def result_text(event: ToolResultEvent) -> str:
+    """Return a tool result as one text, its error information included."""
+    text = value_text(event.result)
+    if event.error_info and event.error_info not in text:
+        text = f"{text}\n{event.error_info}" if text.strip() else event.error_info
+    if not text.strip() and event.synthetic:
+        return _SYNTHETIC[event.synthetic]
+    return text
+
+
+def value_text(value: Any) -> str:
+    """Return text as it is, nothing as "", and any other value as JSON."""
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return ""
+    try:
+        return orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+    except TypeError:
+        return json.dumps(value, ensure_ascii=False, default=str, separators=(",", ":"))
+
+
+def memory_text(event: MemoryRecalledEvent) -> str:
+    """Return recalled facts as the text that a model is shown."""
+    lines = [
+        str(fact.get("text") or fact.get("fact") or fact.get("content") or value_text(fact)) for fact in event.facts
+    ]
+    return "\n".join(["Recalled from memory:", *(f"- {line}" for line in lines)])
+
+
+def media_size(part: MediaPart) -> int:
+    """Return the bytes of a media part, also where its size was not stated."""
+    return max(part.size, len(part.data) * 3 // 4 if part.data else 0)
+
+
+def _content_parts(value: Any) -> Parts | None:
+    """Return `value` as parts when it is a list of them and at least one is media."""
+    if not isinstance(value, list) or not value or not all(isinstance(part, dict) for part in value):
+        return None
+    if not all(part.get("type") in {"text", "media"} for part in value):
+        return None
+    if not any(part["type"] == "media" for part in value):
+        return None
+    try:
+        return [_PART[part["type"]].model_validate(part) for part in value]
+    except ValidationError:
+        return None
+
+
+_PART: dict[str, type[TextPart | MediaPart]] = {"text": TextPart, "media": MediaPart}

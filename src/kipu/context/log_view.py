@@ -1,0 +1,50 @@
+"""Which events of a log still stand: what a rewind undid is not shown, and settled messages never are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kipu.context.item import Item
+from kipu.events.boundary import EventPinnedEvent, RewindEvent
+from kipu.events.conversation import UserMessageEvent
+from kipu.events.turn import MessageSettledEvent
+
+
+def undone_ranges(items: Sequence[Item]) -> list[tuple[int, int]]:
+    """Return the open ranges (to_seq, rewind) that rewinds hide; a rewind that was itself undone hides nothing.
+
+    `items` are in the order of their `seq`. Read from the tip back: each rewind that is met leads to what came before it.
+    """
+    ranges: list[tuple[int, int]] = []
+    tip = items[-1].seq if items else 0
+    for item in reversed(items):
+        if item.seq > tip:
+            continue
+        if isinstance(item.event, RewindEvent) and item.event.to_seq < item.seq:
+            ranges.append((item.event.to_seq, item.seq))
+            tip = item.event.to_seq
+    return ranges
+
+
+def is_undone(seq: int, ranges: Sequence[tuple[int, int]]) -> bool:
+    """Say whether `seq` lies strictly within one of the ranges."""
+    return any(low < seq < high for low, high in ranges)
+
+
+def standing(items: Sequence[Item]) -> list[Item]:
+    """Return the items that no rewind undid.
+
+    Queued messages stay: an undone turn gives back nothing by itself, but a message that still waits may be consumed later.
+    Pins and settlements stay too: they are not part of the conversation.
+    """
+    ranges = undone_ranges(items)
+    if not ranges:
+        return list(items)
+    return [item for item in items if not is_undone(item.seq, ranges) or _outlives(item)]
+
+
+def _outlives(item: Item) -> bool:
+    event = item.event
+    if isinstance(event, UserMessageEvent):
+        return event.queued
+    return isinstance(event, EventPinnedEvent | MessageSettledEvent)

@@ -1,0 +1,101 @@
+"""What a caller gets: messages, what was changed for them, and what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from kipu.context.adjustment import Adjustment
+from kipu.context.exchange import Exchange
+from kipu.context.neutral import Message, NeutralRenderer
+from kipu.context.openai_chat import OpenAIChatShape
+from kipu.context.plain import NeutralShape
+from kipu.context.shape import Maker, Reader, Shape, maker_of
+from kipu.errors import InvalidQueryError
+
+RENDERER_VERSION = 1
+
+SHAPES: Mapping[str, Callable[[Reader], Shape]] = MappingProxyType(
+    {"neutral": NeutralShape, "openai_chat": OpenAIChatShape}
+)
+"""Target name → its shape in the present renderer version."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rendering:
+    """Hold one window as a model is shown it. Everything in it belongs to the caller, who may change it (B34).
+
+    `messages` is the list of the target's messages (for Responses: its input items); `payload` is the part of a request
+    body that holds the same list and, where the target keeps it apart, the instruction.
+    """
+
+    target: str
+    messages: list[Message]
+    payload: dict[str, Any]
+    adjustments: list[Adjustment]
+    tokens: int
+    message_count: int
+
+
+@dataclass(slots=True)
+class Compiled:
+    """Keep what was rendered of the exchanges that cannot change any more, for one reader."""
+
+    shape: Shape
+    neutral: NeutralRenderer
+    done: int = 0
+    messages: list[Message] = field(default_factory=list)
+    makers: list[Maker] = field(default_factory=list)
+
+    def take(self, exchanges: Sequence[Exchange], *, until: int) -> None:
+        """Render the exchanges before `until` for good."""
+        for exchange in exchanges[self.done : until]:
+            self._add(self.neutral.render(exchange))
+        self.done = max(self.done, until)
+
+    def start(self, messages: Sequence[Message]) -> None:
+        """Render the instruction and the summary."""
+        for message in messages:
+            self._add([message])
+
+    def _add(self, messages: Sequence[Message]) -> None:
+        before = len(self.messages)
+        last = self.messages[-1] if self.messages else None
+        self.shape.add(self.messages, messages)
+        if before and self.messages[before - 1] is not last:
+            before -= 1
+        self.makers[before:] = [maker_of(message) for message in self.messages[before:]]
+
+    def finished(self, exchanges: Sequence[Exchange]) -> tuple[list[Message], list[Adjustment]]:
+        """Return copies of everything compiled, followed by the exchanges that may still change."""
+        kept = len(self.shape.reader.notes)
+        tail = self.messages[-1:]
+        fixed = len(tail)
+        for exchange in exchanges[self.done :]:
+            self.shape.add(tail, self.neutral.render(exchange))
+        self.shape.finish(tail)
+        notes = self.shape.reader.notes
+        adjustments = notes.copy()
+        del notes[kept:]
+        if not fixed or tail[0] is self.messages[-1]:
+            messages = [make() for make in self.makers]
+            messages += [maker_of(message)() for message in tail[fixed:]]
+        else:
+            messages = [make() for make in self.makers[:-1]]
+            messages += [maker_of(message)() for message in tail]
+        return messages, adjustments
+
+
+def compile_for(target: str, reader: Reader) -> Compiled:
+    """Return an empty compilation for a target.
+
+    Raises:
+        InvalidQueryError: there is no such target.
+    """
+    make = SHAPES.get(target)
+    if make is None:
+        raise InvalidQueryError(reason=f"there is no target {target!r}, only {', '.join(sorted(SHAPES))}")
+    neutral = NeutralRenderer(reader.policy, reader.provider, reader.model, reader.notes)
+    return Compiled(make(reader), neutral)

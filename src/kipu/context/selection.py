@@ -1,0 +1,134 @@
+"""Where a window starts when it must become smaller (C9, A30–A33)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kipu.context.exchange import Exchange
+from kipu.context.policy import WindowPolicy
+
+
+class Selection:
+    """Choose a start among exchanges, `fixed_tokens` being taken by what stays whatever the start is."""
+
+    def __init__(
+        self, policy: WindowPolicy, exchanges: Sequence[Exchange], *, fixed_tokens: int, open_exchange: Exchange | None
+    ) -> None:
+        self._policy = policy
+        self._exchanges = exchanges
+        self._fixed = fixed_tokens
+        # A cut behind an exchange that waits for results would make them orphans.
+        self._last = exchanges.index(open_exchange) if open_exchange in exchanges else len(exchanges) - 1
+
+    def low_water(self, *, after_seq: int = 0) -> int | None:
+        """Return the index to start at so that the share `low_water` of every bound is in use, at a user message.
+
+        The newest user message always stays; where what follows it is itself too much, the start lies within its turn
+        and the message is kept before it. `after_seq` is a consolidation boundary: earlier exchanges are in memory.
+        """
+        best = self._longest_suffix()
+        if best is not None:
+            return max(best, self._first_user(after_seq) or 0)
+        newest = self._newest_user()
+        if newest is None:
+            return self._within_turn(-1)
+        if self._cost(newest) <= self._policy.max_tokens - self._fixed and self._fits_count(newest):
+            return newest
+        return self._within_turn(newest)
+
+    def from_seq(self, seq: int) -> int | None:
+        """Return the index of the exchange that `seq` lies in or that comes after it, at its turn's user message if that fits."""
+        if not self._exchanges:
+            return None
+        newest = self._newest_user()
+        index = next((i for i, exchange in enumerate(self._exchanges) if _last_seq(exchange) >= seq), self._last)
+        index = min(index, self._last)
+        if newest is not None and index > newest and self._exchanges[index].seq <= seq:
+            pass
+        start = index
+        while start > 0 and self._exchanges[start].kind != "user":
+            start -= 1
+        start = self._group_start(start)
+        if self._exchanges[start].kind == "user" and self._cost(start) <= self._policy.max_tokens - self._fixed:
+            return start
+        return self._group_start(index)
+
+    def _longest_suffix(self) -> int | None:
+        policy = self._policy
+        tokens = self._fixed
+        count = media = size = 0
+        best = None
+        for index in range(len(self._exchanges) - 1, -1, -1):
+            exchange = self._exchanges[index]
+            tokens += exchange.tokens
+            count += exchange.message_count
+            media += exchange.media_count
+            size += exchange.media_bytes
+            if tokens > policy.max_tokens * policy.low_water or count > policy.max_messages * policy.low_water:
+                break
+            if (
+                media > policy.media_max_count * policy.low_water
+                or size > policy.media_max_total_bytes * policy.low_water
+            ):
+                break
+            if exchange.kind == "user" and index <= self._last and self._group_start(index) == index:
+                best = index
+        return best
+
+    def _first_user(self, after_seq: int) -> int | None:
+        """Return the first user exchange behind a boundary, or the newest there is."""
+        if not after_seq:
+            return None
+        for index, exchange in enumerate(self._exchanges[: self._last + 1]):
+            if exchange.kind == "user" and exchange.seq > after_seq:
+                return self._group_start(index)
+        return self._newest_user()
+
+    def _newest_user(self) -> int | None:
+        for index in range(self._last, -1, -1):
+            if self._exchanges[index].kind == "user":
+                return self._group_start(index)
+        return None
+
+    def _group_start(self, index: int) -> int:
+        """Return the first of the messages that one turn consumed together."""
+        while index > 0 and self._exchanges[index - 1].seq == self._exchanges[index].seq:
+            index -= 1
+        return index
+
+    def _within_turn(self, user: int) -> int | None:
+        """Return the start of the longest suffix that leaves room for the user messages from `user` on, which are kept."""
+        policy = self._policy
+        kept = self._group(user)
+        tokens = self._fixed + sum(exchange.tokens for exchange in kept)
+        count = len(kept)
+        start = self._last
+        for index in range(len(self._exchanges) - 1, user + len(kept) - 1, -1):
+            tokens += self._exchanges[index].tokens
+            count += self._exchanges[index].message_count
+            over = tokens > policy.max_tokens * policy.low_water or count > policy.max_messages * policy.low_water
+            if over and index < self._last:
+                break
+            if index <= self._last and self._is_cut(index):
+                start = index
+        return start
+
+    def _is_cut(self, index: int) -> bool:
+        """Say whether everything from `index` on, and nothing else, has events from its `first_seq` on."""
+        return index == 0 or self._exchanges[index - 1].seq < self._exchanges[index].first_seq
+
+    def _group(self, user: int) -> Sequence[Exchange]:
+        if user < 0:
+            return ()
+        seq = self._exchanges[user].seq
+        return [exchange for exchange in self._exchanges[user:] if exchange.seq == seq]
+
+    def _cost(self, index: int) -> int:
+        return sum(exchange.tokens for exchange in self._exchanges[index:])
+
+    def _fits_count(self, index: int) -> bool:
+        return sum(exchange.message_count for exchange in self._exchanges[index:]) <= self._policy.max_messages
+
+
+def _last_seq(exchange: Exchange) -> int:
+    return max([exchange.seq, *(item.seq for item in exchange.items())])

@@ -1,0 +1,365 @@
+"""The live window of one session: what the model may see, grown event by event (B31–B36, C7–C10)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from kipu.context.adjustment import Adjustment
+from kipu.context.assembly import Assembly
+from kipu.context.boundary import Boundaries, recorded_start, recorded_users
+from kipu.context.item import Item
+from kipu.context.log_view import is_undone, standing, undone_ranges
+from kipu.context.neutral import head_messages
+from kipu.context.policy import WindowPolicy
+from kipu.context.rendering import Compiled, Rendering, compile_for
+from kipu.context.selection import Selection
+from kipu.context.shape import Reader
+from kipu.events.boundary import RewindEvent
+from kipu.events.conversation import UserMessageEvent
+from kipu.events.turn import MessageSettledEvent, TurnStartedEvent, TurnSteeredEvent
+
+_READERS_KEPT = 4
+
+
+class Window:
+    """Show the suffix of one log that starts at `start_seq`, with what stands before it.
+
+    Its state follows from the events given and the last jump: not from how they were divided among calls. Between jumps
+    the messages only grow at their end (C9). `reload_from` is set when a rewind led to before the last jump: the window
+    is valid, but whoever holds it should build it anew from that `seq`.
+    """
+
+    def __init__(
+        self,
+        policy: WindowPolicy,
+        *,
+        start_seq: int = 0,
+        instruction: Item | None = None,
+        summary: Item | None = None,
+        pinned: Sequence[Item] = (),
+    ) -> None:
+        self.policy = policy
+        self.start_seq = start_seq
+        self.last_seq = 0
+        self.reload_from: int | None = None
+        self._boundaries = Boundaries(instruction, summary)
+        self._pinned = {item.seq: item for item in pinned}
+        self._anchor: tuple[int, ...] = ()  # user messages before the start that are kept
+        self._items: list[Item] = []
+        self._seen: set[int] = set()
+        self._earlier: dict[int, Item] = {}  # events before the start that are needed in it
+        self._build()
+
+    # Growing
+
+    def extend(self, items: Iterable[Item]) -> None:
+        """Take in events. New ones cost what they are; one from before, which was missing, costs the window once."""
+        stale = False
+        for item in items:
+            if item.seq in self._seen:
+                continue
+            self._seen.add(item.seq)
+            if item.seq < self.start_seq:
+                self._earlier[item.seq] = item
+                stale = True
+                continue
+            stale = stale or item.seq < self.last_seq
+            self.last_seq = max(self.last_seq, item.seq)
+            self._items.append(item)
+            stale = stale or self._apply(item)
+        if stale:
+            self._items.sort(key=lambda item: item.seq)
+            self._rebuild()
+
+    def _rebuild(self) -> None:
+        """Meet all events again; each jump recorded among them leaves fewer."""
+        while True:
+            self._build()
+            if not any(self._replay(item) for item in standing(self._items)):
+                return
+
+    def _replay(self, item: Item) -> bool:
+        return not isinstance(item.event, RewindEvent) and self._apply(item)
+
+    def _build(self) -> None:
+        """Begin with what stands before the first event: pinned exchanges and user messages that a jump kept."""
+        ranges = undone_ranges(self._items)
+        self._arrivals = {
+            seq: item
+            for seq, item in self._earlier.items()
+            if isinstance(item.event, UserMessageEvent) and item.event.queued
+        }
+        self._settled: set[int] = set()
+        for item in self._items:
+            if isinstance(item.event, MessageSettledEvent):
+                self._settled.update(item.event.seqs)
+        self._assembly = Assembly(self.policy, arrivals=self._arrivals, settled=self._settled)
+        self._boundaries.forget()
+        pins = [
+            item for seq, item in sorted(self._pinned.items()) if seq < self.start_seq and not is_undone(seq, ranges)
+        ]
+        self._assembly.add_apart(pins)
+        self._limit_pins()
+        kept = [self._earlier[seq] for seq in self._anchor if seq in self._earlier and not is_undone(seq, ranges)]
+        self._assembly.add_apart(kept)
+        self._apart = len(self._assembly.exchanges)
+        self._has_lead = self._apart > 0 and bool(kept)
+        self._note_rewinds(ranges)
+        self._restart_rendering()
+
+    def _note_rewinds(self, ranges: Sequence[tuple[int, int]]) -> None:
+        bounds = self._boundaries
+        settled_by = [bounds.jumped_at, self.start_seq - 1]
+        settled_by += [item.seq for item in (bounds.instruction, bounds.summary) if item is not None]
+        for item in self._items:
+            event = item.event
+            if isinstance(event, RewindEvent) and event.to_seq < max(settled_by) and (event.to_seq, item.seq) in ranges:
+                self.reload_from = event.window_seq
+
+    def _limit_pins(self) -> None:
+        """Keep the newest pinned exchanges within their share, and report the others (B36)."""
+        left = int(self.policy.max_tokens * self.policy.pin_share)
+        kept = []
+        for exchange in reversed(self._assembly.exchanges):
+            left -= exchange.tokens
+            if left >= 0:
+                kept.append(exchange)
+            else:
+                self._assembly.adjustments.append(
+                    Adjustment("pin_dropped", exchange.seq, "pins take more than their share")
+                )
+        self._assembly.exchanges[:] = kept[::-1]
+
+    def _apply(self, item: Item) -> bool:
+        """Apply the next event; say whether it changed what was there before, so that all must be built again."""
+        event = item.event
+        if isinstance(event, RewindEvent):
+            return True
+        if isinstance(event, MessageSettledEvent):
+            self._settled.update(event.seqs)
+            return not self._assembly.placed.isdisjoint(event.seqs)
+        if isinstance(event, UserMessageEvent) and event.queued:
+            self._arrivals[item.seq] = item
+            return False
+        start = recorded_start(event)
+        if start is not None and self.start_seq < start <= item.seq:
+            self._move(start, users=recorded_users(event), at_seq=item.seq)
+            return True
+        self._boundaries.meet(item, start_seq=self.start_seq)
+        if self._boundaries.next_instruction is not None and not self._was_shown():
+            self._boundaries.take_effect(at_seq=0)
+            self._restart_rendering()
+        self._assembly.add(item)
+        self._drop_lead()
+        return False
+
+    def _was_shown(self) -> bool:
+        exchanges = self._assembly.exchanges[self._apart :]
+        return self._assembly.model_was_called or any(exchange.kind == "assistant" for exchange in exchanges)
+
+    def _drop_lead(self) -> None:
+        """Start with a user message once there is one (A32): what stands before it is an answer to nothing."""
+        exchanges = self._assembly.exchanges
+        if self._has_lead or len(exchanges) <= self._apart or exchanges[-1].kind not in {"user", "memory"}:
+            return
+        self._has_lead = True
+        lead = next(i for i in range(self._apart, len(exchanges)) if exchanges[i].kind in {"user", "memory"})
+        for exchange in exchanges[self._apart : lead]:
+            self._assembly.adjustments.append(
+                Adjustment("lead_dropped", exchange.seq, "it stands before any user message")
+            )
+        if lead > self._apart:
+            del exchanges[self._apart : lead]
+            self._restart_rendering()
+
+    # Jumping
+
+    def overflow(self) -> int | None:
+        """Return the seq where the window must start now, or None while it may stay as it is.
+
+        The answer is the present start when something waits that is worth a jump by itself, such as a new instruction.
+        """
+        bounds = self._boundaries
+        exchanges = self._assembly.exchanges[self._apart :]
+        if not exchanges:
+            return None
+        present = max(self.start_seq, exchanges[0].first_seq)
+        pins = sum(exchange.tokens for exchange in self._assembly.exchanges[: self._apart])
+        pins += sum(exchange.tokens for exchange in exchanges if bounds.is_pinned(exchange))
+        share = int(self.policy.max_tokens * self.policy.pin_share)
+        selection = Selection(
+            self.policy,
+            exchanges,
+            fixed_tokens=bounds.next_tokens + min(pins, share),
+            open_exchange=self._assembly.open_exchange,
+        )
+        index = None
+        if bounds.next_summary is not None:
+            index = selection.from_seq(getattr(bounds.next_summary.event, "first_kept_seq", 0))
+        elif self._is_over():
+            index = selection.low_water(after_seq=bounds.consolidated_seq)
+        if index is None or index == 0:
+            return present if bounds.wants_jump or bounds.next_summary is not None else None
+        return exchanges[index].first_seq
+
+    def _is_over(self) -> bool:
+        policy, assembly = self.policy, self._assembly
+        return (
+            self.tokens > policy.max_tokens
+            or self.message_count > policy.max_messages
+            or assembly.media_count > policy.media_max_count
+            or assembly.media_bytes > policy.media_max_total_bytes
+        )
+
+    def jump_record(self, start_seq: int) -> dict[str, Any]:
+        """Return what a `model_call` or note says about a jump: its start, and the user messages it keeps from before."""
+        return {"from": start_seq, "user": list(self._users_before(start_seq))}
+
+    def jump(self, start_seq: int) -> None:
+        """Start at `start_seq`, forgetting what lies before, and let everything take effect that waited for a jump."""
+        self._move(max(start_seq, self.start_seq), users=None, at_seq=self.last_seq)
+        self._rebuild()
+
+    def _users_before(self, start_seq: int) -> tuple[int, ...]:
+        """Return the newest user messages before `start_seq` when no user message stands there (A33)."""
+        exchanges = self._assembly.exchanges[self._apart :]
+        after = next((exchange for exchange in exchanges if exchange.seq >= start_seq), None)
+        if after is None or after.kind == "user":
+            return ()
+        users = [exchange for exchange in exchanges if exchange.kind == "user" and exchange.seq < start_seq]
+        if not users:
+            return self._anchor
+        return tuple(e.message.seq for e in users if e.seq == users[-1].seq and e.message is not None)
+
+    def _move(self, start_seq: int, *, users: tuple[int, ...] | None, at_seq: int) -> None:
+        exchanges = self._assembly.exchanges
+        dropped = [item for item in self._items if item.seq < start_seq]
+        self._anchor = self._users_before(start_seq) if users is None else users
+        for item in self._boundaries.pinned_items(exchanges[self._apart :], before_seq=start_seq):
+            self._pinned[item.seq] = item
+        self._apply_earlier_pins()
+        consumed: set[int] = set()
+        for item in dropped:
+            if isinstance(item.event, TurnStartedEvent | TurnSteeredEvent):
+                consumed.update(item.event.consumes)
+        for item in dropped:
+            self._earlier[item.seq] = item
+        self._earlier = {
+            seq: item
+            for seq, item in self._earlier.items()
+            if seq in self._anchor or (_is_queued(item) and seq not in consumed)
+        }
+        self._boundaries.take_effect(at_seq=at_seq)
+        self.start_seq = start_seq
+        self._items = [item for item in self._items if item.seq >= start_seq]
+
+    def _apply_earlier_pins(self) -> None:
+        wanted = self._boundaries.earlier_pins
+        for exchange in self._assembly.exchanges[: self._apart]:
+            items = exchange.items()
+            if any(wanted.get(item.seq) is False for item in items):
+                for item in items:
+                    self._pinned.pop(item.seq, None)
+        if any(wanted.values()):
+            self._pinned.update({seq: item for seq, item in self._earlier.items() if not _is_queued(item)})
+            self._pinned.update({seq: item for seq, item in self._earlier.items() if wanted.get(seq)})
+
+    # Reading
+
+    @property
+    def tokens(self) -> int:
+        """Return what the window costs, instruction, summary and pins included."""
+        self._settle()
+        tail = self._assembly.exchanges[self._steady :]
+        return self._boundaries.tokens + self._steady_tokens + sum(exchange.tokens for exchange in tail)
+
+    @property
+    def message_count(self) -> int:
+        """Return the number of messages where every tool result is one, without the instruction."""
+        self._settle()
+        tail = self._assembly.exchanges[self._steady :]
+        return self._steady_count + sum(exchange.message_count for exchange in tail)
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """Return the seqs before the start that the window needs and was not given: `extend` takes them at any time.
+
+        They are messages that a turn in the window consumed, user messages that a jump kept, and events pinned since.
+        """
+        wanted = self._assembly.missing.union(
+            self._anchor, (s for s, on in self._boundaries.earlier_pins.items() if on)
+        )
+        known = self._earlier.keys() | self._pinned.keys()
+        return tuple(sorted(seq for seq in wanted if 0 < seq < self.start_seq and seq not in known))
+
+    def messages(
+        self,
+        target: str = "neutral",
+        *,
+        provider: str | None = None,
+        model: str | None = None,
+        media: Mapping[str, bytes] | None = None,
+    ) -> Rendering:
+        """Return the window as `target` takes it, with what was adjusted for that. The log is not touched (C8).
+
+        `provider` and `model` are who will read it: opaque reasoning goes to whoever made it and to nobody else. `media`
+        gives the bytes of blobs; media whose bytes are not given are shown as text, except to the neutral target.
+
+        Raises:
+            InvalidQueryError: there is no such target.
+        """
+        compiled = self._compiled_for(target, provider, model=model, media=media)
+        self._settle()
+        exchanges = self._assembly.exchanges
+        compiled.take(exchanges, until=self._steady)
+        messages, notes = compiled.finished(exchanges)
+        return Rendering(
+            target=target,
+            messages=messages,
+            payload=compiled.shape.payload(messages, self._system_text()),
+            adjustments=[*self._assembly.adjustments, *self._unplaced(), *notes],
+            tokens=self.tokens,
+            message_count=len(messages),
+        )
+
+    def _compiled_for(
+        self, target: str, provider: str | None, *, model: str | None, media: Mapping[str, bytes] | None
+    ) -> Compiled:
+        key = (target, provider, model)
+        keep = not media or not self._assembly.media_count
+        compiled = self._compiled.get(key) if keep else None
+        if compiled is None:
+            compiled = compile_for(target, Reader(self.policy, provider, model, media))
+            compiled.start(head_messages(self._boundaries.instruction, self._boundaries.summary))
+            if keep:
+                while len(self._compiled) >= _READERS_KEPT:
+                    del self._compiled[next(iter(self._compiled))]
+                self._compiled[key] = compiled
+        return compiled
+
+    def _unplaced(self) -> list[Adjustment]:
+        lost = [Adjustment("message_missing", seq, "a turn consumed it") for seq in sorted(self._assembly.missing)]
+        return [*self._assembly.pending_adjustments(), *lost]
+
+    def _system_text(self) -> str | None:
+        instruction = self._boundaries.instruction
+        content = getattr(instruction.event, "content", None) if instruction is not None else None
+        return content if isinstance(content, str) and content.strip() else None
+
+    def _restart_rendering(self) -> None:
+        self._compiled: dict[tuple[str, str | None, str | None], Compiled] = {}
+        self._steady = self._steady_tokens = self._steady_count = 0
+
+    def _settle(self) -> None:
+        """Count the exchanges that cannot change any more, once each."""
+        exchanges = self._assembly.exchanges
+        while self._steady < len(exchanges) and exchanges[self._steady].settled:
+            exchange = exchanges[self._steady]
+            self._steady_tokens += exchange.tokens
+            self._steady_count += exchange.message_count
+            self._steady += 1
+
+
+def _is_queued(item: Item) -> bool:
+    return isinstance(item.event, UserMessageEvent) and item.event.queued
