@@ -15,6 +15,7 @@ from kipu.errors import StoreUrlError
 from kipu.manager.manager import SessionManager
 from kipu.ports.clock import Clock
 from kipu.ports.owner import Liveness
+from kipu.ports.clock import Clock
 from kipu.ports.principal import Principal
 from kipu.ports.store import EventStore
 from kipu.ports.tokens import TokenCounter
@@ -124,13 +125,15 @@ async def open_manager(
     principal: Principal | None = None,
     policy: WindowPolicy | None = None,
     counter: TokenCounter | None = None,
+    clock: Clock | None = None,
     **settings: Any,
 ) -> SessionManager:
     """Return a manager over the store at `url` (default: `default_store_url`). Close it, or use it as `async with`."""
-    store = await open_store(url or default_store_url(os.environ))
+    clock = clock or SystemClock()
+    store = await open_store(url or default_store_url(os.environ), clock=clock)
     return SessionManager(
         store,
-        clock=SystemClock(),
+        clock=clock,
         entropy=SystemEntropy(),
         owner=this_process_owner("manager"),
         principal=principal,
