@@ -15,7 +15,6 @@ from kipu.errors import StoreUrlError
 from kipu.manager.manager import SessionManager
 from kipu.ports.clock import Clock
 from kipu.ports.owner import Liveness
-from kipu.ports.clock import Clock
 from kipu.ports.principal import Principal
 from kipu.ports.store import EventStore
 from kipu.ports.tokens import TokenCounter

@@ -10,7 +10,6 @@ from kipu.errors import InvalidSessionKeyError
 from kipu.events.conversation import UserMessageEvent
 from kipu.manager.manager import SessionManager
 from kipu.session.key import SessionKey
-
 from tests.acceptance.manager.conftest import Opener
 
 

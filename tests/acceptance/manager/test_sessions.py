@@ -23,7 +23,6 @@ from kipu.events.event import SessionEvent
 from kipu.manager.manager import SessionManager
 from kipu.ports.principal import Principal
 from kipu.ports.store import SessionQuery
-
 from tests.acceptance.manager.conftest import Opener
 
 

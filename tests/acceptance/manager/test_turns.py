@@ -13,7 +13,6 @@ from kipu.events.turn import TurnFinishedEvent
 from kipu.manager.manager import SessionManager
 from kipu.stores.host import SystemClock
 from kipu.testing.validators import validate
-
 from tests.acceptance.manager.conftest import Opener
 
 
