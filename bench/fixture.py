@@ -12,6 +12,7 @@ from rich.console import Console
 
 from bench.arena import ROOT, WORK, Contestant, run_worker
 
+
 @dataclass(frozen=True)
 class Fixture:
     """Name data that `module:function(directory, **params)` writes."""

@@ -8,10 +8,9 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from kipu import Principal, SessionManager, SessionQuery, StatusChangedEvent, open_manager
-
 from bench.kipu_store import store_url
 from bench.raw_list import OWNERS, PAGE, REPEATS
+from kipu import Principal, SessionManager, SessionQuery, StatusChangedEvent, UserMessageEvent, open_manager
 
 AT_ONCE = 64
 ADMIN = Principal("admin", roles=frozenset({"admin"}))
@@ -27,6 +26,23 @@ async def _build(directory: Path, *, store: str, sessions: int) -> dict[str, flo
         for first in range(0, sessions, AT_ONCE):
             numbers = range(first, min(sessions, first + AT_ONCE))
             await asyncio.gather(*(_create(manager, number) for number in numbers))
+    return {"sessions": float(sessions)}
+
+
+def build_local(directory: Path, *, store: str, sessions: int) -> dict[str, float]:
+    """Create so many sessions of the local user, each with a message, without fsync."""
+    return asyncio.run(_build_local(directory, store=store, sessions=sessions))
+
+
+async def _build_local(directory: Path, *, store: str, sessions: int) -> dict[str, float]:
+    async with await open_manager(store_url(store, directory, durability="os")) as manager:
+
+        async def one(number: int) -> None:
+            session = await manager.get_or_create(f"cli:{number}")
+            await session.add_event(UserMessageEvent(content=f"what about number {number}, and why is it so?"))
+
+        for first in range(0, sessions, AT_ONCE):
+            await asyncio.gather(*(one(number) for number in range(first, min(sessions, first + AT_ONCE))))
     return {"sessions": float(sessions)}
 
 

@@ -9,12 +9,11 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from kipu import SessionEvent, open_manager
-
 from bench.kipu_store import POLICY, store_url, turn_events
 from bench.memory import Memory
 from bench.opening import REPEATS
 from bench.workload import EVENTS_PER_TURN, turns
+from kipu import SessionEvent, open_manager
 
 SESSION_ID = "sess_bench"
 BATCH_EVENTS = 400

@@ -8,12 +8,11 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from bench.kipu_store import store_url
+from bench.raw_fts import LIMIT, REPEATS, corpus, query_texts
 from kipu import UserMessageEvent, open_manager
 from kipu.ports.store import Page, SearchQuery
 from kipu.session.terms import phrases_of
-
-from bench.kipu_store import store_url
-from bench.raw_fts import LIMIT, REPEATS, corpus, query_texts
 
 PER_SESSION = 200
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from bench.workload import WINDOW, Turn
 from kipu import (
     AgentMessageEvent,
     SessionEvent,
@@ -13,8 +14,6 @@ from kipu import (
     UserMessageEvent,
     WindowPolicy,
 )
-
-from bench.workload import WINDOW, Turn
 
 # The budget in tokens never binds: the window of the figures is 200 messages.
 POLICY = WindowPolicy(max_tokens=10_000_000, max_messages=WINDOW)
@@ -58,9 +57,13 @@ def _sqlite_bytes(path: Path) -> dict[str, int]:
 
     connection = apsw.Connection(str(path))
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    pages = "SELECT coalesce(sum(pgsize), 0) FROM dbstat WHERE name LIKE 'search%' OR name LIKE 'sqlite_autoindex_search%'"
+    pages = (
+        "SELECT coalesce(sum(pgsize), 0) FROM dbstat WHERE name LIKE 'search%' OR name LIKE 'sqlite_autoindex_search%'"
+    )
     row = connection.execute(pages).fetchone()
-    free = connection.execute("SELECT freelist_count * page_size FROM pragma_freelist_count, pragma_page_size").fetchone()
+    free = connection.execute(
+        "SELECT freelist_count * page_size FROM pragma_freelist_count, pragma_page_size"
+    ).fetchone()
     connection.close()
     index, unused = int(row[0]), int(free[0])
     return {"bytes": path.stat().st_size - index - unused, "index_bytes": index}

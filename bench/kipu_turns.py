@@ -6,11 +6,10 @@ import asyncio
 import time
 from pathlib import Path
 
-from kipu import Session, SessionManager, open_manager
-
 from bench.kipu_store import POLICY, log_bytes, store_url, turn_events
 from bench.stopwatch import Stopwatch
 from bench.workload import RESULT_BYTES, Turn, turns
+from kipu import Session, SessionManager, open_manager
 
 
 async def _turn(session: Session, turn: Turn) -> int:
@@ -51,9 +50,7 @@ async def _one_session(directory: Path, *, store: str, count: int) -> dict[str, 
     return report | log_bytes(store, directory) | {"shown": shown}
 
 
-def many_sessions(
-    directory: Path, *, store: str, sessions: int, turns_each: int, at_once: int
-) -> dict[str, float]:
+def many_sessions(directory: Path, *, store: str, sessions: int, turns_each: int, at_once: int) -> dict[str, float]:
     """W2: many sessions of one manager, so many at once; creating and leasing them included."""
     return asyncio.run(_many(directory, store=store, sessions=sessions, turns_each=turns_each, at_once=at_once))
 

@@ -1,6 +1,6 @@
 """Make `.venv-bench`, the peers' own environment, from requirements/bench.lock; nothing of it enters Kipu's lock.
 
-    python -m bench.peers_env
+python -m bench.peers_env
 """
 
 from __future__ import annotations

@@ -57,9 +57,7 @@ def add_head(connection: apsw.Connection, session_id: str) -> int:
     return connection.last_insert_rowid()
 
 
-def write_event(
-    connection: apsw.Connection, event: dict[str, object], *, session: int, seq: int, body: bytes
-) -> None:
+def write_event(connection: apsw.Connection, event: dict[str, object], *, session: int, seq: int, body: bytes) -> None:
     """Update the head and insert the event; the caller holds the transaction."""
     moment = f"2026-11-29T12:00:00.{seq:06d}Z"
     connection.execute(UPDATE_HEAD, (moment, HEAD_TEXT % (seq, seq, seq * 300), session))

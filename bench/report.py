@@ -105,9 +105,7 @@ def run_figure(build: Callable[[argparse.Namespace], Figure], options: argparse.
     return 1 if options.check and failed else 0
 
 
-def _build_fixtures(
-    figure: Figure, chosen: list[Contestant], *, console: Console, fresh: bool
-) -> dict[str, str]:
+def _build_fixtures(figure: Figure, chosen: list[Contestant], *, console: Console, fresh: bool) -> dict[str, str]:
     wanted = {one.params.get("fixture") for one in chosen}
     unbuilt = {}
     for fixture in figure.fixtures:

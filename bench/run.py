@@ -1,6 +1,6 @@
 """Run every figure, keep the results under bench/results, and print one table of what holds.
 
-    python -m bench [--quick] [--all-peers] [--no-peers] [--rounds N] [--only W1,W2] [--check] [--json]
+python -m bench [--quick] [--all-peers] [--no-peers] [--rounds N] [--only W1,W2] [--check] [--json]
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """W1: one long session, every event its own durable append, a window of 200 each turn.
 
-    python -m bench.w1_turns [--quick] [--json] [--all-peers]
+python -m bench.w1_turns [--quick] [--json] [--all-peers]
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ def figure(options: argparse.Namespace) -> Figure:
             Contestant(f"{name}, {few['count']} turns", target, few, role="peer") for name, target in SLOW_PEERS.items()
         ]
     for store in ("jsonl", "sqlite"):
-        contestants.append(Contestant(f"kipu {store}", "bench.kipu_turns:one_session", {**size, "store": store}, "kipu"))
+        contestants.append(
+            Contestant(f"kipu {store}", "bench.kipu_turns:one_session", {**size, "store": store}, "kipu")
+        )
     title = f"W1: one session, {count} turns of 4 durable events, window of 200 each turn (medians)"
     return Figure("w1_turns", title, contestants, METRICS, _bounds())
 

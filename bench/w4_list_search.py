@@ -1,6 +1,6 @@
 """W4: pages of 100 000 sessions against bare SQL, search of 200 000 messages against bare FTS5.
 
-    python -m bench.w4_list_search [--quick] [--json]
+python -m bench.w4_list_search [--quick] [--json]
 """
 
 from __future__ import annotations

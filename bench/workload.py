@@ -16,12 +16,13 @@ ANSWER_BYTES = 1_000
 EVENTS_PER_TURN = 4
 WINDOW = 200
 
-_WORDS = (
+_WORD_TEXT = (
     "the build server reports that module cache was stale so we cleared it and ran tests again before "
     "merging branch release notes mention session store index search window token budget error timeout "
     "retry network database schema column user account invoice total payment refund customer message "
     "deploy rollback cluster node memory latency graph median result value function returns list of items"
-).split()
+)
+_WORDS = _WORD_TEXT.split()
 _CHINESE = "会话存储索引检索窗口预算错误重试网络数据库用户账单部署回滚集群内存延迟中位数结果函数返回列表"
 
 
