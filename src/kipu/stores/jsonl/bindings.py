@@ -1,0 +1,202 @@
+"""Which session each key leads to: one log for the whole store, whose newest line for a key counts.
+
+A binding that belongs to an append is written twice: as an intent before the batch, which carries it too, and as done after
+it. An intent that nobody finished is settled by looking whether its batch is in the session's log, so that the binding and
+the batch happen together or not at all.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Callable
+from typing import NamedTuple
+
+import orjson
+
+from kipu.stores.jsonl.lock import FileLock
+from kipu.stores.jsonl.medium import PRIVATE_FILE, replace_file, sync_folder, write_all
+from kipu.stores.jsonl.quarantine import ROOT_FOLDER, keep_aside
+
+FILE = "bindings.jsonl"
+_CHECK = b',"c":"%08x"}\n'
+_CHECK_SIZE = len(_CHECK % 0)
+
+
+class KeyState(NamedTuple):
+    """Where a key leads, and how often it was bound."""
+
+    session_id: str | None
+    generation: int
+
+
+class Intent(NamedTuple):
+    """A binding whose batch may or may not have been appended."""
+
+    key: str
+    session_id: str
+    generation: int
+    before: KeyState
+
+
+UNBOUND = KeyState(None, 0)
+
+
+class Bindings:
+    """Read and write `bindings.jsonl`. Whoever calls holds `lock`."""
+
+    def __init__(self, root: str, *, sync: bool) -> None:
+        self._root = root
+        self._path = os.path.join(root, FILE)
+        self._sync = sync
+        self.lock = FileLock(os.path.join(root, "bindings.lock"))
+        self._keys: dict[str, KeyState] = {}
+        self._open: dict[str, Intent] = {}
+        self._size = 0
+        self._inode = 0
+        self.bad_lines: list[tuple[int, int]] = []
+
+    def is_current(self) -> bool:
+        """Return True when nobody has changed the file since it was read."""
+        try:
+            now = os.stat(self._path)
+        except FileNotFoundError:
+            return self._inode == 0
+        return (now.st_ino, now.st_size) == (self._inode, self._size) and not self._open
+
+    def refresh(self, settle: Callable[[Intent], bool]) -> None:
+        """Take in what others wrote; ask `settle` whether the batch of an unfinished intent is there."""
+        if not self.is_current():
+            self._read_on()
+        for intent in list(self._open.values()):
+            self.finish(intent, happened=settle(intent))
+
+    def get(self, key: str) -> KeyState:
+        """Return where a key leads."""
+        return self._keys.get(key, UNBOUND)
+
+    def next_generation(self, key: str) -> int:
+        """Return the generation that the next binding of a key gets."""
+        known = self._open.get(key)
+        return (known.generation if known else self.get(key).generation) + 1
+
+    def reload(self) -> None:
+        """Read the file from its beginning when it is asked next."""
+        self._inode = 0
+
+    def of_session(self, session_id: str) -> list[str]:
+        """Return the keys that lead to a session."""
+        return [key for key, state in self._keys.items() if state.session_id == session_id]
+
+    def intend(self, key: str, session_id: str) -> Intent:
+        """Write, durably, that a batch which binds `key` is about to be appended."""
+        intent = Intent(key, session_id, self.next_generation(key), self.get(key))
+        self._write({"key": key, "session_id": session_id, "generation": intent.generation, "intent": True})
+        self._open[key] = intent
+        return intent
+
+    def finish(self, intent: Intent, *, happened: bool) -> None:
+        """Write how an intent ended. Not synced: the session's log says it too."""
+        state = KeyState(intent.session_id, intent.generation) if happened else intent.before
+        self._write({"key": intent.key, "session_id": state.session_id, "generation": intent.generation}, sync=False)
+        self._keys[intent.key] = KeyState(state.session_id, intent.generation)
+        self._open.pop(intent.key, None)
+
+    def put(self, key: str, session_id: str, generation: int | None = None) -> None:
+        """Bind a key, durably."""
+        generation = generation if generation is not None else self.get(key).generation + 1
+        self._write({"key": key, "session_id": session_id, "generation": generation})
+        self._keys[key] = KeyState(session_id, generation)
+
+    def forget(self, session_id: str) -> int:
+        """Write the file anew without a session and every key that ever led to it; return how many lines went."""
+        lines = [line for line in self._raw_lines() if line]
+        kept = [
+            line for line in lines if (orjson.loads(line).get("session_id") if _holds(line) else None) != session_id
+        ]
+        if len(kept) == len(lines):
+            return 0
+        replace_file(self._path, b"".join(line + b"\n" for line in kept))
+        self._inode = 0
+        self._read_on()
+        return len(lines) - len(kept)
+
+    def _raw_lines(self) -> list[bytes]:
+        try:
+            with open(self._path, "rb") as file:
+                return file.read().split(b"\n")
+        except FileNotFoundError:
+            return []
+
+    def _read_on(self) -> None:
+        try:
+            fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            self._restart(0)
+            return
+        try:
+            now = os.fstat(fd)
+            if now.st_ino != self._inode or now.st_size < self._size:
+                self._restart(now.st_ino)
+            data = os.pread(fd, now.st_size - self._size, self._size)
+        finally:
+            os.close(fd)
+        end = data.rfind(b"\n") + 1
+        for line in data[:end].split(b"\n")[:-1]:
+            self._take(line)
+            self._size += len(line) + 1
+
+    def _restart(self, inode: int) -> None:
+        self._keys.clear()
+        self._open.clear()
+        self.bad_lines.clear()
+        self._size, self._inode = 0, inode
+
+    def _take(self, line: bytes) -> None:
+        if not _holds(line):
+            if line:
+                self.bad_lines.append((self._size, len(line)))
+            return
+        said = orjson.loads(line)
+        key, session_id, generation = said["key"], said["session_id"], said["generation"]
+        if said.get("intent"):
+            self._open[key] = Intent(key, session_id, generation, self.get(key))
+        else:
+            self._keys[key] = KeyState(session_id, generation)
+            self._open.pop(key, None)
+
+    def _write(self, said: dict[str, object], *, sync: bool = True) -> None:
+        text = orjson.dumps(said)[:-1]
+        data = text + _CHECK % zlib.crc32(text)
+        fresh = not os.path.exists(self._path)
+        fd = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
+        try:
+            now = os.fstat(fd)
+            self._repair(fd, now.st_size)
+            try:
+                write_all(fd, data)
+                if sync and self._sync:
+                    os.fdatasync(fd)
+            except BaseException:
+                os.ftruncate(fd, self._size)
+                raise
+            self._inode = now.st_ino
+            self._size += len(data)
+        finally:
+            os.close(fd)
+        if fresh and self._sync:
+            sync_folder(self._root)
+
+    def _repair(self, fd: int, size: int) -> None:
+        if size > self._size:
+            torn = os.pread(fd, size - self._size, self._size)
+            keep_aside(
+                self._root, FILE, offset=self._size, data=torn, reason="torn", at="", sync=self._sync, into=ROOT_FOLDER
+            )
+            os.ftruncate(fd, self._size)
+
+
+def _holds(line: bytes) -> bool:
+    """Return True for a whole line (given without its end)."""
+    body, check = line[: 1 - _CHECK_SIZE], line[1 - _CHECK_SIZE :]
+    return len(body) > 1 and check + b"\n" == _CHECK % zlib.crc32(body)

@@ -1,0 +1,370 @@
+"""One commit of whatever waits: checked one by one, written once per session, put on the medium, then indexed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Any
+
+import apsw
+
+from kipu.errors import KipuError, StoreUnavailableError
+from kipu.ports.head import apply_patch
+from kipu.ports.store import LEASE_FREE_TYPES, Appended
+from kipu.stores.admission import AppendRequest, admit
+from kipu.stores.jsonl.bindings import Intent
+from kipu.stores.jsonl.failure import translated
+from kipu.stores.jsonl.index import NOT_OF_THE_LOG
+from kipu.stores.jsonl.line import Bound, encode_batch
+from kipu.stores.jsonl.lock import WouldWaitError
+from kipu.stores.jsonl.log import GoneError, SessionLog
+from kipu.stores.jsonl.medium import remove_file
+from kipu.stores.jsonl.scan import KeyPlace, Place
+from kipu.stores.jsonl.settings import BUFFER_EVENTS
+from kipu.stores.jsonl.shelf import WAIT_S, OpenLog, Shelf
+
+Outcome = Appended | Exception
+Row = Mapping[str, Any]
+
+
+class _Draft:
+    """What is about to be written to one session."""
+
+    def __init__(self, session_id: str) -> None:
+        self.session_id = session_id
+        self.opened: OpenLog | None = None
+        self.row: Row | None = None
+        self.first_seq = 0
+        self.lines: list[bytes] = []
+        self.requests: list[int] = []
+        self.keys: list[KeyPlace] = []
+        self.intents: list[Intent] = []
+        self.urgent = False
+        self.error: Exception | None = None
+
+
+class _SettleError(Exception):
+    """Somebody may have appended under the same key, elsewhere: look there first."""
+
+    def __init__(self, session_id: str) -> None:
+        self.session_id = session_id
+
+
+class Commit:
+    """Run one commit. `outcomes` has, for every request, what became of it."""
+
+    def __init__(self, shelf: Shelf, requests: Sequence[AppendRequest], *, pool: ThreadPoolExecutor) -> None:
+        self._shelf = shelf
+        self._requests = requests
+        self._pool = pool
+        self.outcomes: list[Outcome | None] = [None] * len(requests)
+        self._drafts: dict[str, _Draft] = {}
+        self._by_key: dict[str, int] = {}
+        self._bound: dict[str, str] = {}
+
+    def run(self, *, wait_s: float) -> None:
+        """Do it. Raises: WouldWaitError, with nothing done, when `wait_s` is 0 and somebody holds a lock."""
+        for _ in range(len(self._requests) + 3):
+            try:
+                self._run_once(wait_s)
+            except _SettleError as other:
+                if wait_s <= 0:
+                    raise WouldWaitError from None
+                self._settle(other.session_id)
+            else:
+                return
+        self._fail_all(
+            StoreUnavailableError(store=self._shelf.settings.url, reason="its idempotency keys do not settle")
+        )
+
+    def _run_once(self, wait_s: float) -> None:
+        self._drafts.clear()
+        self._by_key.clear()
+        self._bound.clear()
+        with ExitStack() as stack:
+            stack.enter_context(self._shelf.indexing(wait_s=wait_s))
+            if any(request.bind is not None for request in self._requests):
+                stack.enter_context(self._shelf.bindings.lock.held(wait_s=wait_s))
+                self._shelf.bindings.refresh(self._shelf.settle)
+            for session_id in sorted({request.session_id for request in self._requests}):
+                self._drafts[session_id] = self._take(session_id, stack, wait_s)
+            self._expect_keys()
+            for number, request in enumerate(self._requests):
+                self._decide(number, request, stack)
+            self._write()
+            self._record()
+
+    def _fail_all(self, error: Exception) -> None:
+        self.outcomes = [outcome if isinstance(outcome, Appended) else error for outcome in self.outcomes]
+
+    def _take(self, session_id: str, stack: ExitStack, wait_s: float) -> _Draft:
+        draft = _Draft(session_id)
+        try:
+            self._lock(draft, stack, wait_s)
+        except GoneError:
+            pass
+        except OSError as error:
+            draft.error = translated(error, self._shelf.settings.url)
+        except KipuError as error:
+            draft.error = error
+        return draft
+
+    def _lock(self, draft: _Draft, stack: ExitStack, wait_s: float) -> None:
+        opened = stack.enter_context(self._shelf.locked(draft.session_id, wait_s=wait_s))
+        view = opened.log.view
+        draft.opened = opened
+        if view is None or (view.last_seq == 0 and view.size == 0):
+            return
+        row = {"base_seq": 0, **view.row}
+        if any(request.session_id == draft.session_id and _needs_lease(request) for request in self._requests):
+            row = opened.lease.read(now_us=self._shelf.now_us()).onto(row)
+        draft.row = row
+
+    # -- idempotency -----------------------------------------------------------------------------------------------------
+
+    def _expect_keys(self) -> None:
+        """Find what was appended under the requests' keys before, and say which keys are on their way now."""
+        numbered = [(n, r) for n, r in enumerate(self._requests) if r.idempotency_key is not None]
+        if not numbered:
+            return
+        index = self._shelf.index
+        with index.transaction():
+            for draft in self._drafts.values():
+                if draft.opened is not None and draft.opened.log.found_keys:
+                    self._shelf.put(draft.opened)
+            for number, request in numbered:
+                self._expect(number, request)
+
+    def _expect(self, number: int, request: AppendRequest) -> None:
+        key, index = request.idempotency_key, self._shelf.index
+        if key is None or key in self._by_key:
+            return
+        known = index.outcome(key, now_us=self._shelf.now_us())
+        if known is not None:
+            self.outcomes[number] = known
+            return
+        other = index.pending(key)
+        if other is not None and other not in self._drafts:
+            raise _SettleError(other)
+        self._by_key[key] = number
+        index.expect(key, request.session_id)
+
+    def _settle(self, session_id: str) -> None:
+        """Read a session's log to its end, so that the index knows every key that is in it."""
+        shelf = self._shelf
+        with shelf.indexing(wait_s=WAIT_S) as index:
+            try:
+                with shelf.locked(session_id, wait_s=WAIT_S) as opened, index.transaction():
+                    shelf.put(opened)
+                    index.settle(session_id)
+            except GoneError:
+                with index.transaction():
+                    index.settle(session_id)
+
+    # -- deciding --------------------------------------------------------------------------------------------------------
+
+    def _decide(self, number: int, request: AppendRequest, stack: ExitStack) -> None:
+        known = self.outcomes[number]
+        draft = self._drafts[request.session_id]
+        try:
+            if isinstance(known, Appended):
+                self._confirm(known)
+            elif (twin := self._by_key.get(request.idempotency_key or "")) is not None and twin != number:
+                first = self.outcomes[twin]
+                self.outcomes[number] = first._replace(duplicate=True) if isinstance(first, Appended) else first
+            elif draft.error is not None:
+                self.outcomes[number] = draft.error
+            else:
+                self._draw(number, request, draft, stack)
+        except KipuError as error:
+            self.outcomes[number] = error
+        except OSError as error:
+            self.outcomes[number] = translated(error, self._shelf.settings.url)
+
+    def _confirm(self, known: Appended) -> None:
+        """Make sure that what another process wrote is on the medium before it is acknowledged again."""
+        draft = self._drafts.get(known.session_id)
+        if draft is not None and draft.opened is not None and draft.opened.log.foreign and self._shelf.settings.syncs:
+            draft.opened.log.ensure_handle()
+            draft.opened.log.sync()
+
+    def _draw(self, number: int, request: AppendRequest, draft: _Draft, stack: ExitStack) -> None:
+        shelf = self._shelf
+        row = admit(
+            request,
+            draft.row,
+            erased=draft.row is None and shelf.is_erased(request.session_id),
+            bound_to=self._bound_to(request),
+            now_us=shelf.now_us(),
+            liveness=shelf.liveness,
+        )
+        bound = self._binding(request)
+        first_seq = row["last_seq"] + 1
+        lines = encode_batch(
+            request.session_id,
+            request.records,
+            first_seq=first_seq,
+            head=request.head,
+            key=request.idempotency_key,
+            bound=bound,
+        )
+        if draft.opened is None:
+            self._begin(draft, stack)
+        if bound is not None:
+            draft.intents.append(shelf.bindings.intend(bound.key, request.session_id))
+            self._bound[bound.key] = request.session_id
+        self._add(number, request, draft, row, lines)
+
+    def _bound_to(self, request: AppendRequest) -> str | None:
+        if request.bind is None:
+            return None
+        key = request.bind.key
+        return self._bound.get(key) or self._shelf.bindings.get(key).session_id
+
+    def _binding(self, request: AppendRequest) -> Bound | None:
+        if request.bind is None:
+            return None
+        generation = self._shelf.bindings.next_generation(request.bind.key)
+        return Bound(request.bind.key, request.bind.expected, generation)
+
+    def _begin(self, draft: _Draft, stack: ExitStack) -> None:
+        opened = self._shelf.open_log(draft.session_id)
+        opened.log.create(sync=self._shelf.settings.syncs)
+        draft.opened = stack.enter_context(self._shelf.locked(draft.session_id, wait_s=WAIT_S))
+
+    def _add(self, number: int, request: AppendRequest, draft: _Draft, row: Row, lines: Iterable[bytes]) -> None:
+        first_seq = row["last_seq"] + 1
+        records = request.records
+        if not draft.lines:
+            draft.first_seq = first_seq
+        draft.lines.extend(lines)
+        draft.requests.append(number)
+        draft.row = apply_patch(
+            row,
+            request.head,
+            first_seq=first_seq,
+            timestamps=[record.timestamp for record in records],
+            tokens=sum(record.tokens for record in records),
+        )
+        draft.urgent = draft.urgent or any(record.urgent for record in records)
+        last_seq = first_seq + len(records) - 1
+        if request.idempotency_key is not None:
+            draft.keys.append(KeyPlace(request.idempotency_key, first_seq, last_seq, self._shelf.now()))
+        self.outcomes[number] = Appended(request.session_id, first_seq, last_seq)
+
+    # -- writing ---------------------------------------------------------------------------------------------------------
+
+    def _write(self) -> None:
+        drafts = [draft for draft in self._drafts.values() if draft.lines]
+        for draft in drafts:
+            self._guard(draft, self._hand_over)
+        fine = [draft for draft in drafts if draft.error is None and self._syncs_now(draft)]
+        if len(fine) > 1:
+            list(self._pool.map(lambda draft: self._guard(draft, self._sync), fine))
+        else:
+            for draft in fine:
+                self._guard(draft, self._sync)
+        for draft in drafts:
+            if draft.error is None:
+                self._keep(draft)
+            else:
+                self._give_up(draft)
+
+    def _guard(self, draft: _Draft, step: Callable[[_Draft], None]) -> None:
+        try:
+            step(draft)
+        except OSError as error:
+            draft.error = translated(error, self._shelf.settings.url)
+
+    def _hand_over(self, draft: _Draft) -> None:
+        settings = self._shelf.settings
+        log = _log(draft)
+        if log.view is not None and log.view.last_seq + 1 != draft.first_seq and log.view.last_seq:
+            raise OSError(116, "the log moved while its lock was held")
+        log.prepare(at=self._shelf.now(), segment_bytes=settings.segment_bytes, sync=settings.syncs)
+        log.write(b"".join(draft.lines))
+
+    def _sync(self, draft: _Draft) -> None:
+        _log(draft).sync()
+
+    def _syncs_now(self, draft: _Draft) -> bool:
+        durability = self._shelf.settings.durability
+        if durability != "buffered":
+            return durability == "fsync"
+        log = _log(draft)
+        log.unsynced += len(draft.lines)
+        waiting = sum(opened.log.unsynced for opened in self._shelf.dirty_logs())
+        return draft.urgent or waiting >= BUFFER_EVENTS
+
+    def _keep(self, draft: _Draft) -> None:
+        log = _log(draft)
+        view = log.known
+        places, offset = [], view.size
+        for line in draft.lines:
+            places.append(Place(view.segment, offset, len(line) - 1))
+            offset += len(line)
+        row = {name: value for name, value in (draft.row or {}).items() if name not in NOT_OF_THE_LOG}
+        log.keep(row, written=offset - view.size, places=places, first_seq=draft.first_seq)
+        for intent in draft.intents:
+            self._finish(intent, happened=True)
+
+    def _finish(self, intent: Intent, *, happened: bool) -> None:
+        try:
+            self._shelf.bindings.finish(intent, happened=happened)
+        except OSError:
+            # The intent stands, and whoever looks next settles it by the session's log.
+            self._shelf.bindings.reload()
+
+    def _give_up(self, draft: _Draft) -> None:
+        for intent in draft.intents:
+            self._finish(intent, happened=False)
+        for number in draft.requests:
+            self.outcomes[number] = draft.error
+        log = _log(draft)
+        if log.view is not None and not log.view.last_seq:
+            self._clear_away(draft)
+
+    def _clear_away(self, draft: _Draft) -> None:
+        """Take back the folder of a session that never began."""
+        log = _log(draft)
+        if log.is_untouched():
+            for segment in log.view.segments if log.view else ():
+                remove_file(log.path(segment))
+            remove_file(log.lock.path)
+            log.remove_folder()
+            self._shelf.drop_log(draft.session_id)
+
+    # -- indexing --------------------------------------------------------------------------------------------------------
+
+    def _record(self) -> None:
+        """Write what was appended to the index. The logs have it already: what fails here is healed later."""
+        index = self._shelf.index
+        written = [draft for draft in self._drafts.values() if draft.lines and draft.error is None]
+        refused = [key for key, number in self._by_key.items() if not isinstance(self.outcomes[number], Appended)]
+        if not written and not refused:
+            return
+        try:
+            with index.transaction():
+                for draft in written:
+                    _log(draft).found_keys.extend(draft.keys)
+                    self._shelf.put(_opened(draft))
+                for key in refused:
+                    index.sql("DELETE FROM pending WHERE key = ?", (key,))
+        except (apsw.Error, OSError, KipuError) as error:
+            self._shelf.stale.update(draft.session_id for draft in written)
+            self._shelf.broken = self._shelf.broken or isinstance(error, (apsw.CorruptError, apsw.NotADBError))
+
+
+def _opened(draft: _Draft) -> OpenLog:
+    if draft.opened is None:
+        raise GoneError
+    return draft.opened
+
+
+def _log(draft: _Draft) -> SessionLog:
+    return _opened(draft).log
+
+
+def _needs_lease(request: AppendRequest) -> bool:
+    return request.token is not None or any(r.event_type not in LEASE_FREE_TYPES for r in request.records)

@@ -1,0 +1,181 @@
+"""Short work on the shelf: done in place while nobody holds a lock, else in a thread that may wait."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+import apsw
+
+from kipu.errors import StoreCorruptError, StoreUnavailableError
+from kipu.ports.store import IndexEntry
+from kipu.stores.jsonl.index import Index
+from kipu.stores.jsonl.lease import LeaseState
+from kipu.stores.jsonl.lock import WouldWaitError
+from kipu.stores.jsonl.log import LogView
+from kipu.stores.jsonl.shelf import WAIT_S, OpenLog, Shelf
+from kipu.stores.tables import head_table, search_table
+
+T = TypeVar("T")
+LeaseChange = Callable[[dict[str, object], int], tuple[LeaseState | None, T]]
+
+
+class Desk:
+    """Answer questions and change leases for the store. Has a connection of its own to the index, for reading."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        self._shelf = shelf
+        self._reader = shelf.index if shelf.settings.read_only else Index(shelf.root, url=shelf.settings.url)
+        self._mutex = threading.Lock()
+        self._compared = False
+        self._seen_version = -1
+
+    async def run(self, work: Callable[[float], T]) -> T:
+        """Run `work(wait_s)` in place, or in a thread when it would have to wait."""
+        try:
+            return work(0)
+        except WouldWaitError:
+            return await asyncio.to_thread(work, WAIT_S)
+
+    # -- logs and leases -------------------------------------------------------------------------------------------------
+
+    def refreshed(self, session_id: str, *, wait_s: float) -> tuple[OpenLog, LogView]:
+        """Return a session's log as it is now."""
+        with self._shelf.locked(session_id, wait_s=wait_s, shared=True) as opened:
+            return opened, opened.log.known
+
+    def looked_at_anew(self, session_id: str) -> LogView:
+        """Return a session's log after every line of it was read: some line was not where it should be."""
+        with self._shelf.locked_raw(session_id, wait_s=WAIT_S) as opened:
+            self._shelf.stale.add(session_id)
+            return opened.log.rescan()
+
+    async def lease(self, session_id: str, change: LeaseChange[T]) -> T:
+        """Change a lease under the session's lock and show it in the index. Raises: GoneError."""
+        return await self.run(lambda wait_s: self._leased(session_id, change, wait_s=wait_s))
+
+    def _leased(self, session_id: str, change: LeaseChange[T], *, wait_s: float) -> T:
+        shelf = self._shelf
+        with shelf.indexing(wait_s=wait_s) as index, shelf.locked_raw(session_id, wait_s=wait_s) as opened:
+            now_us = shelf.now_us()
+            state = opened.lease.read(now_us=now_us)
+            last_seq = 0 if opened.log.is_being_erased() else shelf.refresh(opened).last_seq
+            after, answer = change(state.onto({"session_id": session_id, "last_seq": last_seq}), now_us)
+            if after is not None:
+                opened.lease.write(after)
+                with index.transaction():
+                    index.put_lease(session_id, after)
+            return answer
+
+    # -- the index -------------------------------------------------------------------------------------------------------
+
+    async def catch_up(self) -> None:
+        """Make the index true before it is listed: once per process against every log, and after a process has died."""
+        shelf = self._shelf
+        if not self._compared:
+            await asyncio.to_thread(shelf.refresh_all)
+            self._compared = True
+        elif shelf.stale or self._others_died(await self.ask(Index.writers)):
+            await asyncio.to_thread(shelf.refresh_all)
+
+    def _others_died(self, writers: Sequence[str]) -> bool:
+        shelf = self._shelf
+        return any(owner != shelf.owner and shelf.liveness.is_dead(owner) for owner in writers)
+
+    async def ask(self, question: Callable[[Index], T]) -> T:
+        """Ask the index, in place where it is open."""
+        if self._mutex.acquire(blocking=False):
+            try:
+                if self._reader.is_current():
+                    return question(self._reader)
+            except (apsw.CorruptError, apsw.NotADBError, apsw.SQLError, StoreCorruptError):
+                self._shelf.broken = True
+            except apsw.Error as error:
+                raise StoreUnavailableError(store=self._shelf.settings.url, reason=f"its index: {error}") from error
+            finally:
+                self._mutex.release()
+        return await asyncio.to_thread(self.ask_now, question)
+
+    def ask_now(self, question: Callable[[Index], T]) -> T:
+        """Ask the index, which is made anew first where it is missing or damaged."""
+        with self._mutex:
+            for attempt in range(3):
+                try:
+                    self._open_reader()
+                    return question(self._reader)
+                except (apsw.CorruptError, apsw.NotADBError, StoreCorruptError) as error:
+                    self._shelf.broken = True
+                    if attempt == 2:
+                        raise StoreUnavailableError(
+                            store=self._shelf.settings.url, reason=f"its index is damaged: {error}"
+                        ) from error
+                except apsw.Error as error:
+                    raise StoreUnavailableError(store=self._shelf.settings.url, reason=f"its index: {error}") from error
+            raise AssertionError
+
+    def _open_reader(self) -> None:
+        if self._reader.is_current() and not self._shelf.broken:
+            return
+        while True:
+            with self._shelf.indexing(wait_s=WAIT_S):
+                pass
+            if self._reader is self._shelf.index or self._reader.open():
+                return
+
+    async def indexed_seq(self, session_id: str) -> int:
+        """Return how far a session is indexed."""
+
+        def look(index: Index) -> int:
+            row = head_table.load(index.connection, session_id, store=self._shelf.settings.url)
+            seq: int = row.data.get("indexed_seq", 0) if row else 0
+            return seq
+
+        return await self.ask(look)
+
+    def take_terms(self, entries: Sequence[IndexEntry], indexed: Mapping[str, int]) -> None:
+        """Take in terms and move `indexed_seq`, together."""
+        with self._shelf.indexing(wait_s=WAIT_S) as index:
+            for session_id in {*indexed, *(entry.session_id for entry in entries)} & self._shelf.stale:
+                with index.transaction():
+                    self._shelf.heal(session_id)
+            with index.transaction():
+                numbers = {session_id: index.put_indexed(session_id, seq) for session_id, seq in indexed.items()}
+                for entry in entries:
+                    if entry.session_id not in numbers:
+                        numbers[entry.session_id] = index.put_indexed(entry.session_id, 0)
+                    number = numbers[entry.session_id]
+                    if number is not None:
+                        search_table.add(index.connection, number, entry.seq, terms=entry.terms)
+
+    def drop_terms(self) -> None:
+        """Forget every term."""
+        with self._shelf.indexing(wait_s=WAIT_S) as index, index.transaction():
+            search_table.clear(index.connection)
+            head_table.forget_indexed(index.connection, store=self._shelf.settings.url)
+            index.forget_rows()
+
+    def changed(self) -> bool:
+        """Return True when another process has committed since this was asked last."""
+        try:
+            if not self._reader.is_current():
+                return True
+            version = self._reader.data_version()
+        except (apsw.Error, StoreCorruptError, OSError):
+            return True
+        before, self._seen_version = self._seen_version, version
+        return version != before
+
+    def close(self) -> None:
+        """Say that this process has finished, and close every file."""
+        shelf = self._shelf
+        try:
+            if not shelf.stale and not shelf.settings.read_only and shelf.index.is_current():
+                shelf.index.unregister(shelf.owner)
+        except (apsw.Error, StoreCorruptError):
+            pass
+        finally:
+            if self._reader is not shelf.index:
+                self._reader.close()
+            shelf.close()

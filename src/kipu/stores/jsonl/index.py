@@ -1,0 +1,334 @@
+"""`index.sqlite`: a cache of heads, idempotency keys and terms. The logs are right where it disagrees, or is not there."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import apsw
+import orjson
+
+from kipu.errors import StoreCorruptError, StoreUnavailableError
+from kipu.ports.head import JsonObject
+from kipu.ports.store import Appended
+from kipu.stores.jsonl.entry import LogEntry
+from kipu.stores.jsonl.lease import LeaseState
+from kipu.stores.jsonl.medium import PRIVATE_FILE
+from kipu.stores.jsonl.scan import KeyPlace
+from kipu.stores.tables import head_table, key_tables, schema, search_table
+from kipu.stores.tables.head_query import same_json
+from kipu.stores.tables.head_table import HeadRow
+
+FILE = "index.sqlite"
+VERSION = 1
+_SUFFIXES = ("-wal", "-shm", "-journal")
+# WAL pages that gather before they are copied into the file.
+_CHECKPOINT_PAGES = 4000
+_WAL_TRIES, _WAL_PAUSE_S = 250, 0.02
+
+# What a head row shows that no line says: it stands in the lease file, or in this cache alone.
+NOT_OF_THE_LOG = frozenset({"lease_owner", "lease_token", "lease_until", "indexed_seq"})
+
+_TABLES = """
+CREATE TABLE logs(
+  id INTEGER PRIMARY KEY, segment INTEGER NOT NULL, size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL,
+  inode INTEGER NOT NULL, healthy INTEGER NOT NULL, offsets TEXT NOT NULL, last_seq INTEGER NOT NULL,
+  rev INTEGER NOT NULL);
+CREATE INDEX logs_by_rev ON logs(rev);
+CREATE TABLE pending(key TEXT PRIMARY KEY, session_id TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE writers(owner TEXT PRIMARY KEY) WITHOUT ROWID;
+"""
+_PUT_LOG = """
+INSERT INTO logs(id, segment, size, mtime_ns, inode, healthy, offsets, last_seq, rev)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, (SELECT coalesce(max(rev), 0) + 1 FROM logs))
+ON CONFLICT(id) DO UPDATE SET segment = excluded.segment, size = excluded.size, mtime_ns = excluded.mtime_ns,
+  inode = excluded.inode, healthy = excluded.healthy, offsets = excluded.offsets, last_seq = excluded.last_seq,
+  rev = excluded.rev
+"""
+_GET_LOG = """
+SELECT segment, size, mtime_ns, inode, healthy, offsets, heads.id, data, crc FROM logs JOIN heads USING (id)
+WHERE session_id = ?
+"""
+
+
+class Index:
+    """One connection to the cache. Its owner lets one thread at a time use it."""
+
+    def __init__(self, root: str, *, url: str, in_memory: bool = False) -> None:
+        self._path = ":memory:" if in_memory else os.path.join(root, FILE)
+        self._url = url
+        self._in_memory = in_memory
+        self._connection: apsw.Connection | None = None
+        self._inode = 0
+        self._rows: dict[str, HeadRow] = {}  # as this connection wrote them, while nobody else has written
+        self._version = 0
+
+    # -- the file --------------------------------------------------------------------------------------------------------
+
+    def is_current(self) -> bool:
+        """Return True when the open file is the one that has the name."""
+        if self._connection is None or self._in_memory:
+            return self._connection is not None
+        try:
+            return os.stat(self._path).st_ino == self._inode
+        except FileNotFoundError:
+            return False
+
+    def open(self) -> bool:
+        """Open the cache; return False when it is not there or is of no use, and must be built."""
+        self.close()
+        if self._in_memory or not os.path.exists(self._path):
+            return False
+        try:
+            self._connect()
+            version = self.sql("PRAGMA user_version").fetchone()
+            self.sql("SELECT 1 FROM heads, logs, writers, pending, search_docs LIMIT 1").fetchone()
+        except (apsw.Error, OSError):
+            self.close()
+            return False
+        if version != (VERSION,):
+            self.close()
+            return False
+        return True
+
+    def build(self) -> None:
+        """Begin an empty cache in the place of what is there. The caller holds off every other user."""
+        self.close()
+        if not self._in_memory:
+            for path in (self._path, *(self._path + suffix for suffix in _SUFFIXES)):
+                if os.path.exists(path):
+                    os.unlink(path)
+            os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, PRIVATE_FILE))
+        self._connect()
+        with self.transaction():
+            schema.create(self._open)
+            self.sql(_TABLES)
+
+    def complete(self) -> None:
+        """Say that every session is in it: until then, whoever opens it builds it anew."""
+        self.sql(f"PRAGMA user_version = {VERSION}")
+
+    def _connect(self) -> None:
+        self._connection = connection = apsw.Connection(self._path)
+        connection.set_busy_timeout(10_000)
+        connection.create_scalar_function("kipu_same", same_json, 2, deterministic=True)
+        self.sql("PRAGMA journal_mode = WAL")
+        # Not durable, and need not be; but whole after a power cut, which OFF would not be.
+        self.sql("PRAGMA synchronous = NORMAL")
+        self.sql("PRAGMA secure_delete = ON")
+        self.sql(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+        if not self._in_memory:
+            # Closing must not remove a log that may belong to the next file of this name.
+            flag = ctypes.c_int(1)
+            connection.file_control("main", apsw.SQLITE_FCNTL_PERSIST_WAL, ctypes.addressof(flag))
+            self._inode = os.stat(self._path).st_ino
+        self._rows.clear()
+        self._version = -1
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+            self._rows.clear()
+
+    @property
+    def _open(self) -> apsw.Connection:
+        if self._connection is None:
+            raise StoreCorruptError(store=self._url, reason="its index is not open")
+        return self._connection
+
+    @property
+    def connection(self) -> apsw.Connection:
+        """Return the open connection, for the shared tables."""
+        return self._open
+
+    def sql(self, statement: str, bindings: Sequence[Any] = ()) -> apsw.Cursor:
+        """Run a statement."""
+        return self._open.execute(statement, bindings)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Make what is done inside happen together."""
+        self.sql("BEGIN IMMEDIATE")
+        try:
+            self._forget_stale()
+            yield
+        except BaseException:
+            self._rows.clear()
+            if self._connection is not None and self._connection.in_transaction:
+                self.sql("ROLLBACK")
+            raise
+        self.sql("COMMIT")
+
+    def forget_rows(self) -> None:
+        """Forget what this connection remembers of heads: the shared tables were changed beside it."""
+        self._rows.clear()
+
+    def data_version(self) -> int:
+        """Return a number that changes when another connection has committed."""
+        return int(self._open.pragma("data_version"))
+
+    def _forget_stale(self) -> None:
+        version = self.data_version()
+        if version != self._version:
+            self._rows.clear()
+            self._version = version
+
+    # -- heads and logs --------------------------------------------------------------------------------------------------
+
+    def row(self, session_id: str) -> HeadRow | None:
+        """Return the head row as it is cached, inside a transaction."""
+        found = self._rows.get(session_id)
+        if found is None:
+            found = head_table.load(self._open, session_id, store=self._url)
+            if found is not None:
+                self._rows[session_id] = found
+        return found
+
+    def entry(self, session_id: str) -> LogEntry | None:
+        """Return what is remembered of a log, or None when nothing is that can be believed."""
+        found = self.sql(_GET_LOG, (session_id,)).fetchone()
+        if found is None:
+            return None
+        try:
+            row = head_table.load(self._open, session_id, store=self._url)
+        except StoreCorruptError:
+            return None
+        if row is None:
+            return None
+        segment, size, mtime_ns, inode, healthy, offsets = found[:6]
+        pairs = tuple((seq, offset) for seq, offset in orjson.loads(offsets))
+        data = {name: value for name, value in row.data.items() if name not in NOT_OF_THE_LOG}
+        return LogEntry(session_id, segment, size, mtime_ns, inode, bool(healthy), pairs, data)
+
+    def put(self, entry: LogEntry, lease: LeaseState) -> int:
+        """Remember a log and its head, inside a transaction; return the session's number."""
+        try:
+            known = self.row(entry.session_id)
+        except StoreCorruptError:
+            self.remove(entry.session_id)
+            known = None
+        indexed = known.data.get("indexed_seq", 0) if known else 0
+        last_seq = entry.row.get("last_seq", 0)
+        row: JsonObject = lease.onto({**entry.row, "last_seq": last_seq, "indexed_seq": min(indexed, last_seq)})
+        number = self._put_row(known, row)
+        offsets = orjson.dumps(entry.offsets).decode()
+        log = (number, entry.segment, entry.size, entry.mtime_ns, entry.inode, int(entry.healthy), offsets, last_seq)
+        self.sql(_PUT_LOG, log)
+        return number
+
+    def put_lease(self, session_id: str, lease: LeaseState) -> None:
+        """Show a lease in the head row, inside a transaction."""
+        known = self.row(session_id)
+        if known is not None:
+            self._put_row(known, lease.onto(known.data))
+
+    def put_indexed(self, session_id: str, seq: int) -> int | None:
+        """Move `indexed_seq` forward, inside a transaction; return the session's number, None when it is gone."""
+        known = self.row(session_id)
+        if known is None:
+            return None
+        if known.data.get("indexed_seq", 0) < seq:
+            self._put_row(known, {**known.data, "indexed_seq": seq})
+        return known.number
+
+    def _put_row(self, known: HeadRow | None, row: JsonObject) -> int:
+        if known is None:
+            number = head_table.insert(self._open, row)
+        else:
+            number = known.number
+            head_table.update(self._open, known, row)
+        self._rows[row["session_id"]] = HeadRow(number, row)
+        return number
+
+    def newest_rev(self) -> int:
+        """Return the number of the newest change of any log."""
+        row = self.sql("SELECT coalesce(max(rev), -1) FROM logs").fetchone()
+        return int(row[0]) if row else -1
+
+    def grown(self, rev: int) -> list[tuple[str, int, int]]:
+        """Return id, last seq and change number of every log that changed after `rev`, in that order."""
+        sql = "SELECT session_id, last_seq, rev FROM logs JOIN heads USING (id) WHERE rev > ? ORDER BY rev"
+        return [(str(row[0]), int(row[1]), int(row[2])) for row in self.sql(sql, (rev,))]
+
+    def remove(self, session_id: str) -> dict[str, int]:
+        """Forget a session, inside a transaction; return how much went."""
+        self._rows.pop(session_id, None)
+        number = head_table.number_of(self._open, session_id)
+        if number is None:
+            return {}
+        terms = search_table.remove_session(self._open, number)
+        removed = {"search": terms, **key_tables.remove_session(self._open, number)}
+        self.sql("DELETE FROM pending WHERE session_id = ?", (session_id,))
+        self.sql("DELETE FROM logs WHERE id = ?", (number,))
+        head_table.delete(self._open, number)
+        return {**removed, "heads": 1}
+
+    def empty_wal(self) -> None:
+        """Leave no old page in the write-ahead log. Raises: StoreUnavailableError while some reader needs one."""
+        for _ in range(_WAL_TRIES):
+            row = self.sql("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            if row is None or row[0] == 0:
+                return
+            time.sleep(_WAL_PAUSE_S)
+        raise StoreUnavailableError(store=self._url, reason="a reader keeps old pages of its index; call again")
+
+    # -- idempotency -----------------------------------------------------------------------------------------------------
+
+    def outcome(self, key: str, *, now_us: int) -> Appended | None:
+        """Return what was appended under a key."""
+        return key_tables.outcome(self._open, key, now_us=now_us)
+
+    def remember(self, session_id: str, keys: Sequence[KeyPlace], *, now_us: int) -> None:
+        """Keep where keys stand, and that they are pending no more, inside a transaction. The first place counts."""
+        known = self.row(session_id) if keys else None
+        for key, first_seq, last_seq, timestamp in keys:
+            self.sql("DELETE FROM pending WHERE key = ?", (key,))
+            if known is not None and not self.sql("SELECT 1 FROM idempotency WHERE key = ?", (key,)).fetchone():
+                appended = Appended(session_id, first_seq, last_seq)
+                at_us = _microseconds(timestamp, default=now_us)
+                key_tables.remember(self._open, key, known.number, appended=appended, now_us=at_us)
+
+    def pending(self, key: str) -> str | None:
+        """Return the session to which somebody may have appended under a key."""
+        row = self.sql("SELECT session_id FROM pending WHERE key = ?", (key,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def expect(self, key: str, session_id: str) -> None:
+        """Say that a batch with this key is about to be appended."""
+        self.sql("INSERT OR REPLACE INTO pending(key, session_id) VALUES (?, ?)", (key, session_id))
+
+    def settle(self, session_id: str) -> None:
+        """Forget what was expected of a session: its log has been read up to its end, under its lock."""
+        self.sql("DELETE FROM pending WHERE session_id = ?", (session_id,))
+
+    # -- writers ---------------------------------------------------------------------------------------------------------
+
+    def register(self, owner: str) -> None:
+        """Say, durably, that a process writes: if it dies, somebody must look after what it left."""
+        self.sql("PRAGMA synchronous = FULL")
+        self.sql("INSERT OR REPLACE INTO writers(owner) VALUES (?)", (owner,))
+        self.sql("PRAGMA synchronous = NORMAL")
+
+    def unregister(self, owner: str) -> None:
+        """Say that a process has finished, or that what it left was looked after."""
+        self.sql("DELETE FROM writers WHERE owner = ?", (owner,))
+
+    def writers(self) -> list[str]:
+        """Return the processes that write, or that died."""
+        return [row[0] for row in self.sql("SELECT owner FROM writers")]
+
+
+def _microseconds(timestamp: str, *, default: int) -> int:
+    """Return the time an event carries; events say what they like, and an odd one counts as new (situation 58)."""
+    try:
+        moment = datetime.fromisoformat(timestamp)
+        return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1_000_000)
+    except (ValueError, OverflowError):
+        return default

@@ -1,0 +1,204 @@
+"""One event as one line of bytes: written so that checksum, body and envelope are found without parsing the body."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import orjson
+
+from kipu.errors import InvalidEventError
+from kipu.ports.head import HeadPatch
+from kipu.ports.store import Record, StoredEvent
+
+START = b'{"seq":'
+BOM = b"\xef\xbb\xbf"
+# `,"c":"9f3a0b1c"}` stands at the end of every line, always this long.
+CHECK_MARK = b',"c":"'
+CHECK_SIZE = len(CHECK_MARK) + 8 + len(b'"}')
+
+# Legal inside JSON strings, but line ends to readers that split text: escaped on disk (situation 9).
+_SEPARATORS = ((b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"), (b"\xc2\x85", b"\\u0085"))
+
+
+class Bound(NamedTuple):
+    """A binding as it stands in a line: the key, where it led before, and how often it was bound."""
+
+    key: str
+    expected: str | None
+    generation: int
+
+
+class Line(NamedTuple):
+    """A line that holds: its place, its envelope and the bytes of its body."""
+
+    seq: int
+    meta: dict[str, Any]
+    body: bytes
+
+    def event(self, session_id: str) -> StoredEvent:
+        """Return the event as it was appended."""
+        meta = self.meta
+        record = Record(
+            meta["event_id"],
+            meta["event_type"],
+            meta["timestamp"],
+            self.body,
+            meta.get("n", 0),
+            meta.get("turn_id"),
+            meta.get("trace_id"),
+            meta.get("principal"),
+            meta.get("v", 1),
+        )
+        return StoredEvent(self.seq, session_id, record)
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Return where in its batch it stands, counted from one, and the batch's size."""
+        index, size = self.meta.get("batch", (1, 1))
+        return index, size
+
+
+def encode_batch(
+    session_id: str,
+    records: Sequence[Record],
+    *,
+    first_seq: int,
+    head: HeadPatch,
+    key: str | None,
+    bound: Bound | None,
+) -> list[bytes]:
+    """Return the lines of a batch, ends included; patch, key and binding stand on the last.
+
+    Raises:
+        InvalidEventError: a body is not one JSON object on one line.
+    """
+    size = len(records)
+    lines = [
+        _encode(session_id, record, first_seq + index, place=(index + 1, size), extra=b"")
+        for index, record in enumerate(records[:-1])
+    ]
+    extra = _extra(head, key, bound)
+    lines.append(_encode(session_id, records[-1], first_seq + size - 1, place=(size, size), extra=extra))
+    return lines
+
+
+def _extra(head: HeadPatch, key: str | None, bound: Bound | None) -> bytes:
+    extra = b""
+    patch = head.to_json()
+    if patch:
+        extra = b',"head":' + orjson.dumps(patch, default=list)
+    if key is not None:
+        extra += b',"key":' + orjson.dumps(key)
+    if bound is not None:
+        extra += b',"bind":' + orjson.dumps(tuple(bound))
+    return extra
+
+
+def _encode(session_id: str, record: Record, seq: int, *, place: tuple[int, int], extra: bytes) -> bytes:
+    body = record.body
+    if body[:1] != b"{" or body[-1:] != b"}" or b"\n" in body or b"\0" in body:
+        raise InvalidEventError(event_type=record.event_type, reason="its body is not one JSON object on one line")
+    body, escaped = _escape_body(body[1:-1])
+    dumps = orjson.dumps
+    prefix = b'{"seq":%d,"b":%d,"event_id":%s,"event_type":%s,"timestamp":%s,"session_id":%s' % (
+        seq,
+        len(body),
+        dumps(record.event_id),
+        dumps(record.event_type),
+        dumps(record.timestamp),
+        dumps(session_id),
+    )
+    if record.turn_id is not None:
+        prefix += b',"turn_id":' + dumps(record.turn_id)
+    if record.trace_id is not None:
+        prefix += b',"trace_id":' + dumps(record.trace_id)
+    if record.principal is not None:
+        prefix += b',"principal":' + dumps(record.principal)
+    prefix += b',"v":%d,"n":%d' % (record.v, record.tokens)
+    if place[1] > 1:
+        prefix += b',"batch":[%d,%d]' % place
+    if escaped:
+        prefix += b',"esc":true'
+    prefix = _escape(prefix + extra)
+    # A body of blanks alone has no fields to be separated from.
+    checked = prefix + (b"," + body if body and not body.isspace() else body)
+    return b'%s,"c":"%08x"}\n' % (checked, zlib.crc32(checked))
+
+
+def _escape(text: bytes) -> bytes:
+    for raw, escape in _SEPARATORS:
+        if raw in text:
+            text = text.replace(raw, escape)
+    return text
+
+
+def _escape_body(body: bytes) -> tuple[bytes, bool]:
+    """Return the body without raw separators, and whether undoing that gives its very bytes back."""
+    written = _escape(body)
+    if written is body:
+        return body, False
+    return written, all(escape not in body for _, escape in _SEPARATORS)
+
+
+def holds(raw: bytes) -> bool:
+    """Return True when `raw`, a line without its end, is whole: it begins as one, and its checksum is right."""
+    if raw[: len(START)] != START or raw[-CHECK_SIZE : 6 - CHECK_SIZE] != CHECK_MARK or raw[-2:] != b'"}':
+        return False
+    return b"%08x" % zlib.crc32(raw[:-CHECK_SIZE]) == raw[-10:-2]
+
+
+def seq_of(raw: bytes) -> int:
+    """Return the place of a line that `holds`, or 0 when it does not say."""
+    digits = raw[len(START) : raw.find(b",", len(START), len(START) + 24)]
+    return int(digits) if digits.isdigit() else 0
+
+
+def parse(raw: bytes) -> Line | None:
+    """Return what a line without its end says, or None when it does not hold (whatever bytes it is made of)."""
+    if not holds(raw):
+        return None
+    try:
+        begin = raw.index(b',"b":', len(START)) + 5
+        body_size = int(raw[begin : raw.index(b",", begin)])
+        end = len(raw) - CHECK_SIZE
+        if not 0 <= body_size < end:
+            return None
+        body = raw[end - body_size : end]
+        prefix = raw[: end - body_size]
+        meta = orjson.loads((prefix[:-1] if prefix[-1:] == b"," else prefix) + b"}")
+        index, size = meta.get("batch", (1, 1))
+        well = isinstance(meta["event_id"], str) and isinstance(meta["event_type"], str)
+        if not (well and isinstance(meta["timestamp"], str) and 1 <= index <= size and meta["seq"] > 0):
+            return None
+    except (ValueError, KeyError, TypeError):
+        return None
+    if meta.get("esc"):
+        for raw_text, escape in _SEPARATORS:
+            body = body.replace(escape, raw_text)
+    return Line(meta["seq"], meta, b"{" + body + b"}")
+
+
+class Piece(NamedTuple):
+    """A stretch of one physical line: a line that holds, or bytes that are none."""
+
+    start: int
+    raw: bytes
+    line: Line | None
+
+
+def pieces(raw: bytes) -> list[Piece]:
+    """Return what a physical line holds: usually itself; behind a torn beginning, the whole record that was fused to it."""
+    whole = parse(raw)
+    if whole is not None:
+        return [Piece(0, raw, whole)]
+    start = len(BOM) if raw.startswith(BOM) else 0
+    found = start if start and raw.startswith(START, start) else raw.find(START, 1)
+    while found > 0:
+        behind = parse(raw[found:])
+        if behind is not None:
+            torn = [] if raw[:found] == BOM else [Piece(0, raw[:found], None)]
+            return [*torn, Piece(found, raw[found:], behind)]
+        found = raw.find(START, found + 1)
+    return [Piece(0, raw, None)]

@@ -1,0 +1,113 @@
+"""Locks between processes: `flock` on a file that is only ever locked, never replaced, with a mutex for this process."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+import time
+from types import TracebackType
+
+from kipu.errors import StoreUnavailableError
+
+_PAUSE_S = 0.002
+
+
+class WouldWaitError(Exception):
+    """Somebody else holds the lock now; ask again from a thread that may wait. Never leaves this package."""
+
+
+class FileLock:
+    """Hold off other processes, and other threads of this one, while the holder works.
+
+    `flock` belongs to the open file and not to the process, so closing another descriptor on the file does not drop it, and
+    two stores of one process hold each other off as two processes do.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._fd = -1
+        self._mutex = threading.Lock()
+
+    def acquire(self, *, wait_s: float, shared: bool = False) -> None:
+        """Take the lock, waiting up to `wait_s`.
+
+        Raises:
+            WouldWaitError: `wait_s` is 0 and somebody holds it.
+            StoreUnavailableError: it was held all the time.
+        """
+        if not self._mutex.acquire(timeout=wait_s if wait_s > 0 else -1, blocking=wait_s > 0):
+            self._refuse(wait_s)
+        try:
+            self._lock(wait_s, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+        except BaseException:
+            self._mutex.release()
+            raise
+
+    def _lock(self, wait_s: float, kind: int) -> None:
+        if self._fd < 0:
+            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        deadline = time.monotonic() + wait_s if wait_s > 0 else 0.0
+        while True:
+            try:
+                fcntl.flock(self._fd, kind | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    self._refuse(wait_s)
+                time.sleep(_PAUSE_S)
+            else:
+                return
+
+    def _refuse(self, wait_s: float) -> None:
+        if wait_s <= 0:
+            raise WouldWaitError
+        reason = f"another process holds its lock for more than {wait_s:g} s"
+        raise StoreUnavailableError(store=self.path, reason=reason)
+
+    def release(self) -> None:
+        """Give the lock back."""
+        try:
+            if self._fd >= 0:
+                fcntl.flock(self._fd, fcntl.LOCK_UN)
+        finally:
+            self._mutex.release()
+
+    @property
+    def unlinked(self) -> bool:
+        """Return True when the file has no name any more: what it guards was erased."""
+        return os.fstat(self._fd).st_nlink == 0
+
+    def close(self) -> None:
+        """Close the file. The holder closes it only while nobody of this process holds it."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def close_idle(self) -> bool:
+        """Close the file unless somebody holds the lock; return whether that was so."""
+        if not self._mutex.acquire(blocking=False):
+            return False
+        self.close()
+        self._mutex.release()
+        return True
+
+    def held(self, *, wait_s: float, shared: bool = False) -> _Held:
+        """Return a context that holds the lock."""
+        return _Held(self, wait_s=wait_s, shared=shared)
+
+
+class _Held:
+    __slots__ = ("_lock", "_shared", "_wait_s")
+
+    def __init__(self, lock: FileLock, *, wait_s: float, shared: bool) -> None:
+        self._lock = lock
+        self._wait_s = wait_s
+        self._shared = shared
+
+    def __enter__(self) -> None:
+        self._lock.acquire(wait_s=self._wait_s, shared=self._shared)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._lock.release()

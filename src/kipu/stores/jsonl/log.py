@@ -1,0 +1,348 @@
+"""One session's log: its segments, their torn tails, and the bytes that are appended to them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from kipu.ports.head import JsonObject
+from kipu.ports.store import Damage
+from kipu.stores.jsonl.entry import LogEntry
+from kipu.stores.jsonl.line import holds, seq_of
+from kipu.stores.jsonl.lock import FileLock
+from kipu.stores.jsonl.medium import PRIVATE_FILE, make_folder, sync_folder, write_all
+from kipu.stores.jsonl.quarantine import keep_aside
+from kipu.stores.jsonl.scan import OFFSETS_KEPT, KeyPlace, LogScan, Place, scan_segment
+from kipu.stores.jsonl.segment import SegmentReader, segment_name, segment_number
+
+ERASING = "erasing"  # in a session's folder while it is being erased
+_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
+Offsets = deque[tuple[int, int]]
+
+
+class GoneError(Exception):
+    """The session's folder is not there, or is being erased. Never leaves this package."""
+
+
+class LogView(NamedTuple):
+    """A log at one moment, replaced as a whole, so that readers need no lock."""
+
+    segments: tuple[int, ...]
+    size: int  # of the last segment, up to the end of its last whole batch
+    inode: int
+    row: JsonObject
+    healthy: bool
+    table: list[tuple[int, Place]] | None = None  # every line, where halving cannot find them
+
+    @property
+    def segment(self) -> int:
+        """Return the number of the last segment, 0 where there is none."""
+        return self.segments[-1] if self.segments else 0
+
+    @property
+    def last_seq(self) -> int:
+        """Return the last seq."""
+        seq: int = self.row.get("last_seq", 0)
+        return seq
+
+
+class SessionLog:
+    """Append to one session's segments and know where they end. Whoever changes it holds `lock`."""
+
+    def __init__(self, root: str, session_id: str) -> None:
+        self.session_id = session_id
+        self.folder = os.path.join(root, session_id)
+        self.lock = FileLock(os.path.join(self.folder, "lock"))
+        self.view: LogView | None = None
+        self.found_keys: list[KeyPlace] = []  # of lines that others wrote, for the index
+        self.scan: LogScan | None = None  # the last scan that was not trivial, for bindings
+        self.foreign = False  # others' lines were read that this process has not put on the medium
+        self.unsynced = 0
+        self.offsets: Offsets = deque(maxlen=OFFSETS_KEPT)
+        self._fd = -1
+        self._next = ""
+        self._path = ""
+        self._cut: int | None = None  # what stands behind here was refused, and could not be cut off yet
+
+    # -- knowing ---------------------------------------------------------------------------------------------------------
+
+    def path(self, segment: int) -> str:
+        """Return the path of a segment."""
+        return os.path.join(self.folder, segment_name(segment))
+
+    @property
+    def known(self) -> LogView:
+        """Return the view of a log that was refreshed under the lock."""
+        if self.view is None:
+            raise GoneError
+        return self.view
+
+    def is_current(self) -> bool:
+        """Return True when nobody has changed the log since it was looked at last. Two cheap questions to the system."""
+        view = self.view
+        if view is None:
+            return False
+        if not view.segments:
+            return not os.access(self.path(1), os.F_OK) and os.path.isdir(self.folder)
+        try:
+            now = os.stat(self._path)
+        except FileNotFoundError:
+            return False
+        same = now.st_ino == view.inode and view.size in {now.st_size, self._cut}
+        return same and not os.access(self._next, os.F_OK)
+
+    def refresh(self, hint: LogEntry | None = None) -> LogView:
+        """Take in what other processes appended. The caller holds the lock, shared at least.
+
+        Raises:
+            GoneError: the session was erased, or never was.
+        """
+        if self.view is not None and self.is_current():
+            return self.view
+        if self.is_being_erased():
+            raise GoneError
+        segments = self._segments()
+        view = self._from_hint(segments, hint) if self.view is None and hint is not None else self._grown(segments)
+        self._set(view or self._scan_all(segments))
+        return self.known
+
+    def is_being_erased(self) -> bool:
+        """Return True when an erasure of the session began."""
+        return os.path.exists(os.path.join(self.folder, ERASING))
+
+    def rescan(self) -> LogView:
+        """Read every line anew: something did not stand where it should."""
+        view = self._scan_all(self._segments())
+        self._set(view)
+        return view
+
+    def _segments(self) -> tuple[int, ...]:
+        try:
+            names = os.listdir(self.folder)
+        except (FileNotFoundError, NotADirectoryError):
+            raise GoneError from None
+        return tuple(sorted(number for name in names if (number := segment_number(name)) is not None))
+
+    def _set(self, view: LogView) -> None:
+        if self._fd >= 0 and (self.view is None or view.inode != self.view.inode):
+            self.close_handle()
+        self.view = view
+        self._path = self.path(view.segment)
+        self._next = self.path(view.segment + 1)
+
+    def _grown(self, segments: tuple[int, ...]) -> LogView | None:
+        view = self.view
+        if view is None or not view.healthy or not view.segments:
+            return None
+        return self._from(view.segment, view.size, view.inode, view.row, segments)
+
+    def _from_hint(self, segments: tuple[int, ...], hint: LogEntry) -> LogView | None:
+        if hint.segment not in segments:
+            return None
+        now = os.stat(self.path(hint.segment))
+        if hint.segment == segments[-1] and now.st_size == hint.size and now.st_mtime_ns != hint.mtime_ns:
+            return None
+        self.offsets.clear()
+        self.offsets.extend(hint.offsets)
+        if hint.segment == segments[-1] and (now.st_size, now.st_ino) == (hint.size, hint.inode):
+            if not self._ends_with(hint.segment, hint.size, hint.row):
+                return None
+            return LogView(segments, hint.size, hint.inode, hint.row, hint.healthy)
+        if not hint.healthy:
+            return None
+        return self._from(hint.segment, hint.size, hint.inode, hint.row, segments)
+
+    def _from(self, segment: int, size: int, inode: int, row: JsonObject, segments: tuple[int, ...]) -> LogView | None:
+        """Return the view that reading on from a known end gives, or None when that end is not as it was."""
+        if segment not in segments or not self._ends_with(segment, size, row):
+            return None
+        if os.stat(self.path(segment)).st_ino != inode:
+            return None
+        scan = LogScan(self.session_id, row=row)
+        view = self._scan(scan, segments[segments.index(segment) :], start=size, all_segments=segments)
+        return view if scan.healthy else None
+
+    def _ends_with(self, segment: int, size: int, row: JsonObject) -> bool:
+        if size == 0:
+            return not row.get("last_seq")
+        with SegmentReader(self.path(segment)) as reader:
+            if reader.size() < size or reader.bytes_at(size - 1, 1) != b"\n":
+                return False
+            last = next(reader.backwards(0, size), None)
+        return last is not None and holds(last.data) and seq_of(last.data) == row.get("last_seq")
+
+    def _scan_all(self, segments: tuple[int, ...]) -> LogView:
+        self.offsets.clear()
+        return self._scan(LogScan(self.session_id), segments, start=0, all_segments=segments)
+
+    def _scan(self, scan: LogScan, numbers: Sequence[int], *, start: int, all_segments: tuple[int, ...]) -> LogView:
+        inode = 0
+        for number in numbers:
+            with SegmentReader(self.path(number)) as reader:
+                size = scan_segment(scan, reader, number, start=start)
+                inode = os.stat(self.path(number)).st_ino
+            start = 0
+            if number != numbers[-1]:
+                scan.end_segment(number, size)
+        if numbers:
+            scan.finish(numbers[-1])
+        self.offsets.extend(
+            (seq, place.offset)
+            for seq, place in zip(scan.seqs[-OFFSETS_KEPT:], scan.places[-OFFSETS_KEPT:], strict=True)
+            if place.segment == numbers[-1]
+        )
+        self.scan = scan
+        self.found_keys.extend(scan.keys)
+        self.foreign = self.foreign or bool(scan.seqs)
+        table = None if scan.healthy else scan.sorted_places()
+        return LogView(all_segments, scan.end[1], inode, scan.row, scan.healthy, table)
+
+    def entry(self) -> LogEntry:
+        """Return what the index should remember. The caller holds the lock."""
+        view = self.known
+        mtime_ns = 0
+        if view.segments:
+            mtime_ns = os.fstat(self._fd).st_mtime_ns if self._fd >= 0 else os.stat(self._path).st_mtime_ns
+        offsets = tuple(self.offsets)
+        return LogEntry(self.session_id, view.segment, view.size, mtime_ns, view.inode, view.healthy, offsets, view.row)
+
+    def damages(self) -> list[Damage]:
+        """Return what a full scan finds, its torn tail included. The caller holds the lock."""
+        scan = LogScan(self.session_id)
+        segments = self._segments()
+        view = self._scan(scan, segments, start=0, all_segments=segments)
+        found = list(scan.damages)
+        if segments:
+            size = os.stat(self.path(segments[-1])).st_size
+            if size > view.size:
+                where = f"{self.session_id}/{segment_name(segments[-1])}"
+                found.append(Damage(self.session_id, "torn", where, view.size, size - view.size))
+        return found
+
+    # -- changing --------------------------------------------------------------------------------------------------------
+
+    def create(self, *, sync: bool) -> None:
+        """Make the folder, its name durable."""
+        if make_folder(self.folder) and sync:
+            sync_folder(os.path.dirname(self.folder))
+
+    def prepare(self, *, at: str, segment_bytes: int, sync: bool) -> None:
+        """Make the end of the last segment one that can be appended to. The caller holds the lock and has refreshed.
+
+        A torn tail goes to quarantine first, so that the next line does not glue to it.
+        """
+        view = self.known
+        if view.segments:
+            self.ensure_handle()
+            size = os.fstat(self._fd).st_size
+            if self._cut is not None:
+                os.ftruncate(self._fd, self._cut)
+                size, self._cut = self._cut, None
+            if size > view.size:
+                self._move_tail(view.size, size, at=at, sync=sync)
+        if not view.segments or view.size >= segment_bytes:
+            self._begin_segment(view, sync=sync)
+
+    def ensure_handle(self) -> None:
+        """Open the last segment for writing unless it is open."""
+        if self._fd < 0:
+            self._fd = os.open(self._path, _APPEND)
+
+    def is_untouched(self) -> bool:
+        """Return True when the folder holds no byte of anybody: only a lock and empty segments."""
+        names = set(os.listdir(self.folder)) - {"lock"}
+        return all(
+            segment_number(name) is not None and os.stat(os.path.join(self.folder, name)).st_size == 0 for name in names
+        )
+
+    def remove_folder(self) -> None:
+        """Remove the folder, which must be empty."""
+        os.rmdir(self.folder)
+
+    def _move_tail(self, start: int, end: int, *, at: str, sync: bool) -> None:
+        name = segment_name(self.known.segment)
+        with SegmentReader(self._path) as reader:
+            data = reader.bytes_at(start, end - start)
+        keep_aside(self.folder, name, offset=start, data=data, reason="torn", at=at, sync=sync)
+        os.ftruncate(self._fd, start)
+        if sync:
+            os.fsync(self._fd)
+
+    def _begin_segment(self, view: LogView, *, sync: bool) -> None:
+        number = view.segment + 1
+        fd = os.open(self.path(number), _APPEND | os.O_CREAT | os.O_EXCL, PRIVATE_FILE)
+        try:
+            if sync:
+                os.fsync(fd)
+                sync_folder(self.folder)
+            inode = os.fstat(fd).st_ino
+        except BaseException:
+            os.close(fd)
+            raise
+        self.close_handle()
+        self.offsets.clear()
+        self._set(view._replace(segments=(*view.segments, number), size=0, inode=inode))
+        self._fd = fd
+
+    def write(self, data: bytes) -> None:
+        """Hand `data` to the system, or leave the file as it was. The caller holds the lock and has prepared."""
+        try:
+            write_all(self._fd, data)
+        except BaseException:
+            self.cut_back()
+            raise
+
+    def sync(self) -> None:
+        """Put everything written on the medium. A failure ends the handle: what a later sync says would mean nothing."""
+        try:
+            os.fdatasync(self._fd)
+        except BaseException:
+            self.cut_back()
+            self.close_handle()
+            if self._cut is None:
+                self.view = None
+            raise
+        self.foreign = False
+        self.unsynced = 0
+
+    def sync_written(self) -> None:
+        """Put what a buffering store has written on the medium. Does not take back what was acknowledged."""
+        if self._fd >= 0:
+            try:
+                os.fdatasync(self._fd)
+            except BaseException:
+                self.close_handle()
+                self.view = None
+                raise
+        self.unsynced = 0
+
+    def cut_back(self) -> None:
+        """Remove what was written and not kept, now or, where that fails, before the next append."""
+        try:
+            os.ftruncate(self._fd, self.known.size)
+        except OSError:
+            self._cut = self.known.size
+
+    def keep(self, row: JsonObject, *, written: int, places: Sequence[Place], first_seq: int) -> None:
+        """Make what was written part of the log; `places` are those of the new lines."""
+        view = self.known
+        new = list(enumerate(places, first_seq))
+        self.offsets.extend((seq, place.offset) for seq, place in new[-OFFSETS_KEPT:])
+        if view.table is not None:
+            view.table.extend(new)
+        self.view = view._replace(size=view.size + written, row=row)
+
+    def close_handle(self) -> None:
+        """Close the segment that is written."""
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            with contextlib.suppress(OSError):
+                os.close(fd)
+
+    def close(self) -> None:
+        """Close every file."""
+        self.close_handle()
+        self.lock.close()

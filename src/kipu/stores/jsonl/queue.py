@@ -1,0 +1,131 @@
+"""Group commit without hops: what is enqueued in one turn of the event loop is committed together, in place while that is quick."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from kipu.ports.store import Appended
+from kipu.stores.admission import AppendRequest
+from kipu.stores.jsonl.commit import Commit
+from kipu.stores.jsonl.lock import WouldWaitError
+from kipu.stores.jsonl.shelf import WAIT_S, Shelf
+
+# A commit that takes longer than this on average goes to a thread: the loop has other work.
+QUICK_S = 0.002
+_SMOOTHING = 0.2
+# One commit in so many is tried in place although they are slow, to see whether the disk is quick again.
+_TRY_EVERY = 64
+
+Waiting = tuple[AppendRequest, "asyncio.Future[Appended]"]
+
+
+class CommitQueue:
+    """Collect appends and commit them. `committed` is called in the loop after each commit that wrote something."""
+
+    def __init__(self, shelf: Shelf, *, committed: Callable[[], None]) -> None:
+        self._shelf = shelf
+        self._committed = committed
+        self._waiting: list[Waiting] = []
+        self._scheduled = False
+        self._busy: asyncio.Task[None] | None = None
+        self._average_s = 0.0
+        self._slow = 0
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="kipu-jsonl")
+        self._pool = ThreadPoolExecutor(8, thread_name_prefix="kipu-jsonl-sync")
+
+    async def append(self, request: AppendRequest) -> Appended:
+        """Return where the batch stands once it is as durable as the store promises.
+
+        A cancelled caller whose batch is being committed gets the outcome, and the cancellation at its next await.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Appended] = loop.create_future()
+        entry = (request, future)
+        self._waiting.append(entry)
+        if not self._scheduled and self._busy is None:
+            self._scheduled = True
+            loop.call_soon(self._flush)
+        cancelled: asyncio.CancelledError | None = None
+        while not future.done():
+            try:
+                await asyncio.shield(future)
+            except asyncio.CancelledError as error:
+                if entry in self._waiting:
+                    self._waiting.remove(entry)
+                    raise
+                cancelled = error
+            except Exception:  # noqa: BLE001, S110 - it is raised below
+                pass
+        if cancelled is not None:
+            if future.exception() is not None:
+                raise cancelled
+            if (task := asyncio.current_task()) is not None:
+                task.uncancel()
+                task.cancel()
+        return future.result()
+
+    def _flush(self) -> None:
+        self._scheduled = False
+        batch, self._waiting = self._waiting, []
+        if not batch:
+            return
+        commit = Commit(self._shelf, [request for request, _ in batch], pool=self._pool)
+        self._slow += 1
+        if self._average_s < QUICK_S or self._slow % _TRY_EVERY == 0:
+            try:
+                self._timed(commit, 0)
+            except WouldWaitError:
+                pass
+            except Exception as error:  # noqa: BLE001 - it belongs to those who wait
+                self._resolve(batch, commit, error)
+                return
+            else:
+                self._resolve(batch, commit, None)
+                return
+        self._busy = asyncio.get_running_loop().create_task(self._flush_in_thread(batch, commit))
+
+    async def _flush_in_thread(self, batch: list[Waiting], commit: Commit) -> None:
+        failure: Exception | None = None
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(self._thread, self._timed, commit, WAIT_S)
+        except Exception as error:  # noqa: BLE001 - it belongs to those who wait
+            failure = error
+        self._busy = None
+        self._resolve(batch, commit, failure)
+        if self._waiting and not self._scheduled:
+            self._scheduled = True
+            loop.call_soon(self._flush)
+
+    def _timed(self, commit: Commit, wait_s: float) -> None:
+        began = time.perf_counter()
+        commit.run(wait_s=wait_s)
+        self._average_s += _SMOOTHING * (time.perf_counter() - began - self._average_s)
+
+    def _resolve(self, batch: list[Waiting], commit: Commit, failure: Exception | None) -> None:
+        wrote = False
+        for (_, future), outcome in zip(batch, commit.outcomes, strict=True):
+            if isinstance(outcome, Appended):
+                wrote = True
+                future.set_result(outcome)
+            else:
+                error = outcome or failure or RuntimeError("a commit left a request without an outcome")
+                future.set_exception(error)
+        if wrote:
+            self._committed()
+
+    async def drain(self) -> None:
+        """Return when everything that waits has been committed."""
+        while self._waiting or self._busy is not None:
+            if self._busy is not None:
+                await asyncio.wait([self._busy])
+            else:
+                await asyncio.sleep(0)
+
+    def close(self) -> None:
+        """End the threads."""
+        self._thread.shutdown(wait=True)
+        self._pool.shutdown(wait=True)

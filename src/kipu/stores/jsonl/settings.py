@@ -1,0 +1,40 @@
+"""How a JSONL store is set up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Durability = Literal["fsync", "buffered", "os"]
+SEGMENT_BYTES = 64 * 1024 * 1024
+FORMAT = 1
+# A buffering store loses at most this much of what it acknowledged when the power goes (B53).
+BUFFER_EVENTS = 10
+BUFFER_S = 1.0
+
+LOSS_WINDOWS: dict[Durability, str] = {
+    "fsync": "nothing",
+    "buffered": f"the last {BUFFER_EVENTS} events or {BUFFER_S:g} s, whichever is less; urgent events never",
+    "os": "what the operating system has not written yet, usually up to 30 s",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What `JsonlStore.open` was given, checked."""
+
+    root: str
+    url: str
+    durability: Durability = "fsync"
+    segment_bytes: int = SEGMENT_BYTES
+    format: int = FORMAT  # what the folder says
+
+    @property
+    def read_only(self) -> bool:
+        """Return True for a folder that a newer version wrote."""
+        return self.format > FORMAT
+
+    @property
+    def syncs(self) -> bool:
+        """Return True when new names and bindings are put on the medium."""
+        return self.durability != "os" and not self.read_only

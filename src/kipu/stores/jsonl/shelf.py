@@ -1,0 +1,317 @@
+"""All the logs of a store and the index over them: which are open, which the index knows, which it must look at again."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import apsw
+
+from kipu.errors import StoreCorruptError, StoreUnavailableError
+from kipu.ports.clock import Clock
+from kipu.ports.owner import Liveness
+from kipu.stores.jsonl.bindings import Bindings, Intent
+from kipu.stores.jsonl.entry import LogEntry
+from kipu.stores.jsonl.index import Index
+from kipu.stores.jsonl.lease import LeaseFile, LeaseState
+from kipu.stores.jsonl.lock import FileLock, WouldWaitError
+from kipu.stores.jsonl.log import GoneError, LogView, SessionLog
+from kipu.stores.jsonl.reader import PageReader
+from kipu.stores.jsonl.settings import Settings
+from kipu.stores.times import iso_from_us
+
+TOMBSTONES = ".tombstones"  # no session id has a dot
+OPEN_LOGS = 128
+# How long a thread waits for another process before it says that the store cannot be used.
+WAIT_S = 30.0
+_SESSION_ID = re.compile(r"[a-z0-9_-]{1,64}")
+
+
+class OpenLog:
+    """A session's log, its lease and the reader of its pages."""
+
+    def __init__(self, root: str, session_id: str) -> None:
+        self.session_id = session_id
+        self.log = SessionLog(root, session_id)
+        self.lease = LeaseFile(self.log.folder)
+        self.pages = PageReader(self.log)
+
+    def close(self) -> None:
+        """Close every file."""
+        self.log.close()
+        self.lease.close()
+
+
+class Shelf:
+    """Open logs as they are needed and keep the index true to them. Calls come from the event loop and from threads."""
+
+    def __init__(self, settings: Settings, *, clock: Clock, liveness: Liveness, owner: str) -> None:
+        self.settings = settings
+        self.root = settings.root
+        self.clock = clock
+        self.liveness = liveness
+        self.owner = owner
+        self.index = Index(self.root, url=settings.url, in_memory=settings.read_only)
+        self.index_lock = FileLock(os.path.join(self.root, "index.lock"))
+        self.bindings = Bindings(self.root, sync=settings.syncs)
+        self.stale: set[str] = set()  # sessions whose index row could not be written
+        self.broken = False  # the index said that it is damaged
+        self._logs: OrderedDict[str, OpenLog] = OrderedDict()
+        self._mutex = threading.Lock()
+
+    def now_us(self) -> int:
+        """Return the time of the store's clock."""
+        return self.clock.now_us()
+
+    def now(self) -> str:
+        """Return the time of the store's clock as text."""
+        return iso_from_us(self.clock.now_us())
+
+    # -- open logs -------------------------------------------------------------------------------------------------------
+
+    def open_log(self, session_id: str) -> OpenLog:
+        """Return the session's open log, which need not exist on disk. Raises GoneError for a name that is no id."""
+        with self._mutex:
+            found = self._logs.get(session_id)
+            if found is None:
+                if not _SESSION_ID.fullmatch(session_id):
+                    raise GoneError
+                found = self._logs[session_id] = OpenLog(self.root, session_id)
+                self._shrink()
+            else:
+                self._logs.move_to_end(session_id)
+            return found
+
+    def _shrink(self) -> None:
+        if len(self._logs) <= OPEN_LOGS:
+            return
+        for session_id, candidate in list(self._logs.items())[: len(self._logs) - OPEN_LOGS]:
+            if candidate.log.unsynced == 0 and candidate.log.lock.close_idle():
+                candidate.close()
+                del self._logs[session_id]
+
+    def drop_log(self, session_id: str) -> None:
+        """Forget an open log: its folder is gone, or is another one now. The caller holds its lock."""
+        with self._mutex:
+            found = self._logs.pop(session_id, None)
+        if found is not None:
+            found.log.close_handle()
+            found.lease.close()
+            found.log.view = None
+
+    def dirty_logs(self) -> list[OpenLog]:
+        """Return the logs with something that is not on the medium yet."""
+        with self._mutex:
+            return [candidate for candidate in self._logs.values() if candidate.log.unsynced]
+
+    @contextmanager
+    def locked(self, session_id: str, *, wait_s: float, shared: bool = False) -> Iterator[OpenLog]:
+        """Hold a session's lock and its log as it is now.
+
+        Raises:
+            GoneError: there is no such session.
+            WouldWaitError: `wait_s` is 0 and somebody holds the lock.
+        """
+        with self.locked_raw(session_id, wait_s=wait_s, shared=shared) as opened:
+            self.refresh(opened)
+            yield opened
+
+    @contextmanager
+    def locked_raw(self, session_id: str, *, wait_s: float, shared: bool = False) -> Iterator[OpenLog]:
+        """Hold a session's lock; what its log holds is not looked at. Raises as `locked` does."""
+        while True:
+            opened = self.open_log(session_id)
+            lock = opened.log.lock
+            try:
+                lock.acquire(wait_s=wait_s, shared=shared)
+            except FileNotFoundError:
+                self._forget_gone(session_id)
+                raise GoneError from None
+            if not lock.unlinked:
+                break
+            # Erased, and maybe made again, while we waited: the file that we hold guards nothing.
+            lock.release()
+            lock.close()
+            self.drop_log(session_id)
+        try:
+            yield opened
+        finally:
+            lock.release()
+
+    def _forget_gone(self, session_id: str) -> None:
+        with self._mutex:
+            gone = self._logs.pop(session_id, None)
+        if gone is not None:
+            gone.close()
+
+    def refresh(self, opened: OpenLog) -> LogView:
+        """Bring a log's view up to date, under its lock; what others appended goes to the index."""
+        log = opened.log
+        if log.view is not None and log.is_current():
+            return log.view
+        hint = self.entry(opened.session_id) if log.view is None else None
+        view = log.refresh(hint)
+        if log.scan is not None:
+            log.scan = None
+            if not self.settings.read_only:
+                self.stale.add(opened.session_id)
+        return view
+
+    def entry(self, session_id: str) -> LogEntry | None:
+        """Return what the index remembers of a log, or None when it cannot be asked now."""
+        try:
+            return self.index.entry(session_id)
+        except (apsw.Error, StoreCorruptError):
+            return None
+
+    def folder_exists(self, session_id: str) -> bool:
+        """Return True when there is a folder of this name; a name that is no id has none."""
+        return bool(_SESSION_ID.fullmatch(session_id)) and os.path.isdir(os.path.join(self.root, session_id))
+
+    def session_ids(self) -> list[str]:
+        """Return the names of all folders that can be sessions."""
+        with os.scandir(self.root) as found:
+            return [entry.name for entry in found if _SESSION_ID.fullmatch(entry.name) and entry.is_dir()]
+
+    def is_erased(self, session_id: str) -> bool:
+        """Return True when a session of this id was erased."""
+        return os.path.exists(os.path.join(self.root, TOMBSTONES, session_id))
+
+    # -- the index -------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def indexing(self, *, wait_s: float) -> Iterator[Index]:
+        """Hold the index open and current, and keep others from building it anew meanwhile."""
+        while True:
+            self.index_lock.acquire(wait_s=wait_s, shared=True)
+            if self.index.is_current() and not self.broken:
+                break
+            self.index_lock.release()
+            if wait_s <= 0:
+                raise WouldWaitError
+            self.rebuild()
+        try:
+            yield self.index
+        except (apsw.CorruptError, apsw.NotADBError, apsw.SQLError) as error:
+            self.broken = True
+            raise StoreUnavailableError(store=self.settings.url, reason=f"its index is damaged: {error}") from error
+        except apsw.Error as error:
+            raise StoreUnavailableError(store=self.settings.url, reason=f"its index: {error}") from error
+        finally:
+            self.index_lock.release()
+
+    def rebuild(self) -> None:
+        """Open the index; where it is missing, damaged or of another version, make it from the logs."""
+        with self.index_lock.held(wait_s=WAIT_S):
+            if not self.broken and (self.index.is_current() or self.index.open()):
+                self._register()
+                return
+            self.index.build()
+            with self.index.transaction():
+                for session_id in self.session_ids():
+                    self.heal(session_id)
+            self.index.complete()
+            self.broken = False
+            self._register()
+
+    def _register(self) -> None:
+        if not self.settings.read_only:
+            self.index.register(self.owner)
+
+    def heal(self, session_id: str) -> None:
+        """Make the index say what a session's log says, inside a transaction. What cannot be read is listed as such."""
+        try:
+            with self.locked(session_id, wait_s=WAIT_S, shared=True) as opened:
+                self.put(opened)
+        except GoneError:
+            if not self._is_being_erased(session_id):
+                self.index.remove(session_id)
+        except OSError as error:
+            self._put_unreadable(session_id, str(error.strerror))
+        self.stale.discard(session_id)
+
+    def put(self, opened: OpenLog) -> None:
+        """Write a log's head, place and keys to the index, inside a transaction and under the log's lock."""
+        log = opened.log
+        now_us = self.now_us()
+        self.index.put(log.entry(), opened.lease.read(now_us=now_us))
+        self.index.remember(opened.session_id, log.found_keys, now_us=now_us)
+        log.found_keys.clear()
+        self.stale.discard(opened.session_id)
+
+    def _put_unreadable(self, session_id: str, reason: str) -> None:
+        row = {"session_id": session_id, "status": "unreadable", "title": f"(unreadable: {reason})", "last_seq": 0}
+        self.index.remove(session_id)
+        self.index.put(LogEntry(session_id, 0, -1, 0, 0, False, (), row), LeaseState())
+
+    def _is_being_erased(self, session_id: str) -> bool:
+        return os.path.isdir(os.path.join(self.root, session_id))
+
+    def dead_writers(self) -> list[str]:
+        """Return writers that died without having finished."""
+        return [owner for owner in self.index.writers() if owner != self.owner and self.liveness.is_dead(owner)]
+
+    def refresh_all(self) -> None:
+        """Compare every log with the index, by size, time and inode, and heal what differs. Takes the index's lock."""
+        with self.indexing(wait_s=WAIT_S) as index:
+            dead = self.dead_writers()
+            for session_id in self._differing():
+                with index.transaction():
+                    self.heal(session_id)
+            for owner in dead:
+                index.unregister(owner)
+
+    def _differing(self) -> list[str]:
+        known = {
+            row[0]: row[1:]
+            for row in self.index.sql(
+                "SELECT session_id, segment, size, mtime_ns, inode FROM logs JOIN heads USING (id)"
+            )
+        }
+        listed = {row[0] for row in self.index.sql("SELECT session_id FROM heads")}
+        there = self.session_ids()
+        gone = (listed | set(known)).difference(there)
+        return [*gone, *(session_id for session_id in there if not self._is_known(session_id, known.get(session_id)))]
+
+    def _is_known(self, session_id: str, known: tuple[int, int, int, int] | None) -> bool:
+        if known is None or session_id in self.stale:
+            return False
+        segment, size, mtime_ns, inode = known
+        folder = os.path.join(self.root, session_id)
+        if os.access(f"{folder}/{segment + 1:06d}.jsonl", os.F_OK):
+            return False
+        if segment == 0:
+            return size == 0
+        try:
+            now = os.stat(f"{folder}/{segment:06d}.jsonl")
+        except OSError:
+            return False
+        return (now.st_size, now.st_mtime_ns, now.st_ino) == (size, mtime_ns, inode)
+
+    # -- bindings --------------------------------------------------------------------------------------------------------
+
+    def settle(self, intent: Intent) -> bool:
+        """Return whether the batch that was to bind a key is in its session's log. The caller holds the bindings' lock."""
+        if not self.folder_exists(intent.session_id):
+            return False
+        log = SessionLog(self.root, intent.session_id)
+        try:
+            log.rescan()
+        except GoneError:
+            return False
+        bounds = log.scan.bounds if log.scan is not None else []
+        return any((bound.key, bound.generation) == (intent.key, intent.generation) for bound, _ in bounds)
+
+    def close(self) -> None:
+        """Close every file. Whoever calls lets nobody use the shelf any more."""
+        with self._mutex:
+            for opened in self._logs.values():
+                opened.close()
+            self._logs.clear()
+        self.index.close()
+        for lock in (self.index_lock, self.bindings.lock):
+            lock.close()

@@ -1,0 +1,43 @@
+"""Looking at every byte of a store and saying what cannot be read as it should."""
+
+from __future__ import annotations
+
+import os
+
+from kipu.ports.store import Damage
+from kipu.stores.jsonl.bindings import FILE as BINDINGS
+from kipu.stores.jsonl.blobs import FOLDER as BLOBS
+from kipu.stores.jsonl.blobs import damaged_blobs
+from kipu.stores.jsonl.log import GoneError
+from kipu.stores.jsonl.quarantine import kept_aside
+from kipu.stores.jsonl.shelf import WAIT_S, Shelf
+
+
+def verify_store(shelf: Shelf, session_id: str | None) -> list[Damage]:
+    """Return what is damaged in one session, or in all of them, the bindings and the store's quarantine."""
+    if session_id is not None:
+        return _verify_session(shelf, session_id)
+    found = kept_aside(shelf.root, None)
+    with shelf.bindings.lock.held(wait_s=WAIT_S):
+        shelf.bindings.refresh(shelf.settle)
+        found += [Damage(None, "checksum", BINDINGS, offset, length) for offset, length in shelf.bindings.bad_lines]
+    for name in sorted(shelf.session_ids()):
+        found += _verify_session(shelf, name)
+    return found
+
+
+def _verify_session(shelf: Shelf, session_id: str) -> list[Damage]:
+    folder = os.path.join(shelf.root, session_id)
+    try:
+        with shelf.locked_raw(session_id, wait_s=WAIT_S, shared=True) as opened:
+            found = opened.log.damages()
+    except GoneError:
+        return []
+    except OSError as error:
+        return [Damage(session_id, "unreadable", session_id, detail=str(error.strerror))]
+    found += kept_aside(folder, session_id)
+    found += [
+        Damage(session_id, "checksum", f"{session_id}/{BLOBS}/{digest}", 0, detail="not what its name says")
+        for digest in damaged_blobs(folder)
+    ]
+    return found
