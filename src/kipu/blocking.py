@@ -59,6 +59,11 @@ class Portal:
             worker = self._local.worker = _Worker(self._loop)
         return worker.run(coroutine)
 
+    @property
+    def closed(self) -> bool:
+        """Return True once the loop has ended."""
+        return self._loop.is_closed()
+
     def close(self) -> None:
         """End the loop. Closing twice is harmless."""
         if self._loop.is_closed():
@@ -185,7 +190,9 @@ class BlockingManager(Blocking):
     """A `SessionManager` without async. Closing it closes the store and ends the background thread."""
 
     def close(self) -> None:
-        """Save every live session, close the store, end the thread."""
+        """Save every live session, close the store, end the thread. Closing twice is harmless."""
+        if self._portal.closed:
+            return
         try:
             self._portal.run(self.wrapped.close())
         finally:

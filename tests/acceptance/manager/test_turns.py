@@ -109,12 +109,16 @@ async def test_a_stale_lease_appends_nothing(opener: Opener) -> None:
     """Who lost the lease is stopped at the next append, and the log shows only the new holder's events (C3, C16)."""
     one, two = await opener(), await opener(clock=FastClock())
     stale, fresh = await one.get_or_create("cli:p"), await two.get_or_create("cli:p")
-    with pytest.raises(LeaseLostError):
+
+    async def overtaken() -> None:
         async with stale.turn() as turn:
             # To the other's clock the lease is over: nothing but the fencing token protects the log.
             async with fresh.turn(wait_s=5) as other:
                 await other.add_event(AgentMessageEvent(content="I have it now"))
             await turn.add_event(AgentMessageEvent(content="I still believe"))
+
+    with pytest.raises(LeaseLostError):
+        await overtaken()
     texts = [event.content for event in await fresh.get_full_history() if isinstance(event, AgentMessageEvent)]
     assert texts == ["I have it now"]
 
