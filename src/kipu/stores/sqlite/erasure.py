@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 import apsw
@@ -10,7 +11,9 @@ from kipu.errors import LeaseLostError, SessionNotFoundError, StoreUnavailableEr
 from kipu.ports.store import ErasureReceipt, Lease
 from kipu.stores.leasing import holds
 from kipu.stores.sqlite import event_table
+from kipu.stores.sqlite.connection import DatabaseFile
 from kipu.stores.tables import head_table, key_tables, search_table
+from kipu.stores.tables.scrub import scrub
 
 READERS_WAIT_S = 5.0
 
@@ -38,21 +41,37 @@ def erase_rows(
     return ErasureReceipt(session_id, erased_at, removed)
 
 
-def purge(connection: apsw.Connection, *, store: str, wait_s: float = READERS_WAIT_S) -> None:
-    """Move the log into the file and cut it, so that no old page survives in it; then finish the tombstones.
+def purge(connection: apsw.Connection, file: DatabaseFile, *, wait_s: float = READERS_WAIT_S) -> None:
+    """Remove the copies that rows leave in the log and in pages, then finish the tombstones.
 
-    Raises: StoreUnavailableError while readers keep the log in use; the tombstone stays unfinished, and a later call goes on.
+    Raises: StoreUnavailableError while readers keep the log in use; the tombstones stay unfinished, and a later call goes on.
     """
-    empty_log(connection, store=store, wait_s=wait_s)
-    connection.execute("BEGIN IMMEDIATE")
-    for receipt in key_tables.unfinished(connection):
-        key_tables.finish(connection, receipt.session_id)
-    connection.execute("COMMIT")
-
-
-def empty_log(connection: apsw.Connection, *, store: str, wait_s: float) -> None:
-    """Checkpoint and truncate the write-ahead log, waiting for readers. Raises: StoreUnavailableError."""
     deadline_s = time.monotonic() + wait_s
+    scrubber = file.connect()
+    try:
+        while True:
+            empty_log(connection, store=file.url, deadline_s=deadline_s)
+            scrubber.execute("BEGIN IMMEDIATE")
+            if _log_is_empty(scrubber):
+                break
+            scrubber.execute("ROLLBACK")  # somebody wrote between the two
+        scrub(scrubber)
+        for receipt in key_tables.unfinished(scrubber):
+            key_tables.finish(scrubber, receipt.session_id)
+        scrubber.execute("COMMIT")
+    finally:
+        scrubber.close()
+
+
+def _log_is_empty(connection: apsw.Connection) -> bool:
+    try:
+        return os.stat(connection.filename_wal).st_size == 0
+    except FileNotFoundError:
+        return True
+
+
+def empty_log(connection: apsw.Connection, *, store: str, deadline_s: float) -> None:
+    """Checkpoint and truncate the write-ahead log, waiting for readers. Raises: StoreUnavailableError."""
     connection.set_busy_timeout(200)
     while True:
         row = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()

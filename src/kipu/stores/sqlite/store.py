@@ -298,12 +298,12 @@ class SqliteStore:
         erased_at = iso_from_us(self._clock.now_us())
         run = partial(erasure.erase_rows, session_id=session_id, lease=lease, erased_at=erased_at, store=self._url)
         receipt = await self._submit(Job(run, synced=True, urgent=True, heavy=True))
-        await self._submit(Job(partial(erasure.purge, store=self._url), outside=True))
+        await self._submit(Job(partial(erasure.purge, file=self._file), outside=True))
         return receipt
 
     async def _finish_erasures(self) -> None:
         if self._readers.here(key_tables.unfinished):
-            await self._submit(Job(partial(erasure.purge, store=self._url), outside=True))
+            await self._submit(Job(partial(erasure.purge, file=self._file), outside=True))
 
     async def verify(self, session_id: str | None = None) -> builtins.list[Damage]:
         """Return what is damaged in one session, or in the whole file."""
