@@ -9,8 +9,9 @@ from typing import Any, TypeAlias
 import orjson
 from pydantic import ValidationError
 
+from kipu.context.exchange import Exchange
 from kipu.events.content import Content, MediaPart, TextPart
-from kipu.events.conversation import MemoryRecalledEvent, ToolResultEvent
+from kipu.events.conversation import AgentMessageEvent, MemoryRecalledEvent, ToolResultEvent, UserMessageEvent
 
 Parts: TypeAlias = Sequence[TextPart | MediaPart]
 
@@ -68,6 +69,24 @@ def memory_text(event: MemoryRecalledEvent) -> str:
 def media_size(part: MediaPart) -> int:
     """Return the bytes of a media part, also where its size was not stated."""
     return max(part.size, len(part.data) * 3 // 4 if part.data else 0)
+
+
+def shown_blobs(exchange: Exchange) -> list[str]:
+    """Return the digests of the blobs that an exchange shows within the limits."""
+    shown = exchange.media_shown
+    if not shown:
+        return []
+    blobs: list[str] = []
+    for item in exchange.items():
+        event = item.event
+        if isinstance(event, UserMessageEvent | AgentMessageEvent):
+            parts = parts_of(event.content)
+        else:
+            parts = result_parts(event) if isinstance(event, ToolResultEvent) else ()
+        for index, part in enumerate(parts):
+            if isinstance(part, MediaPart) and part.blob and (item.seq, index) in shown:
+                blobs.append(part.blob)
+    return blobs
 
 
 def _content_parts(value: Any) -> Parts | None:

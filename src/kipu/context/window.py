@@ -8,6 +8,7 @@ from typing import Any
 from kipu.context.adjustment import Adjustment
 from kipu.context.assembly import Assembly
 from kipu.context.boundary import Boundaries, recorded_start, recorded_users
+from kipu.context.content import shown_blobs
 from kipu.context.item import Item
 from kipu.context.log_view import is_undone, standing, undone_ranges
 from kipu.context.neutral import head_messages
@@ -322,6 +323,14 @@ class Window:
             tokens=self.tokens,
             message_count=len(messages),
         )
+
+    def media(self) -> tuple[str, ...]:
+        """Return the digests of the blobs that a target would be shown, each once, in their order."""
+        found: dict[str, None] = {}
+        for exchange in self._assembly.exchanges:
+            for digest in shown_blobs(exchange):
+                found.setdefault(digest)
+        return tuple(found)
 
     def _compiled_for(
         self, target: str, provider: str | None, *, model: str | None, media: Mapping[str, bytes] | None
