@@ -40,7 +40,7 @@ class DatabaseFile:
         return connection
 
 
-def absolute(path: str) -> str:
+def absolute(path: str | os.PathLike[str]) -> str:
     """Return the path from the root, so that it stays the same wherever the process goes."""
     return os.path.abspath(path)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
+from os import PathLike
 from typing import TypeVar
 
 import apsw
@@ -86,7 +87,7 @@ class SqliteStore:
     @classmethod
     async def open(
         cls,
-        path: str,
+        path: str | PathLike[str],
         *,
         clock: Clock,
         liveness: Liveness,
@@ -107,11 +108,11 @@ class SqliteStore:
         _check_settings(url, durability=durability, network=network)
         check_engine()
         with translated(url):
-            path = absolute(path)
-            remote = refuse_network(path, kind=kind_of(path), allowed=network == "allow", url=url)
+            place = absolute(path)
+            remote = refuse_network(place, kind=kind_of(place), allowed=network == "allow", url=url)
             if not read_only:
-                create_file(path)
-            file = DatabaseFile(path, url, wal=not remote, read_only=read_only, vfs=vfs)
+                create_file(place)
+            file = DatabaseFile(place, url, wal=not remote, read_only=read_only, vfs=vfs)
             writer = file.connect()
             try:
                 refusal = prepare(writer, file)
