@@ -81,7 +81,7 @@ def _encode(state: LeaseState) -> bytes:
 def _decode(raw: bytes) -> LeaseState | None:
     # What a longer owner's text left behind the first line's end is of an older lease.
     text = raw.split(b"\n", 1)[0].rstrip()
-    if text[-15:] != _CHECK % zlib.crc32(text[:-15]):
+    if text[-16:] != _CHECK % zlib.crc32(text[:-16]):
         return None
     try:
         said = orjson.loads(text)
