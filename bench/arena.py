@@ -93,7 +93,7 @@ def run_worker(contestant: Contestant, directory: Path) -> Sample:
     done = subprocess.run(
         [*command, json.dumps(contestant.params)],
         cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "OTEL_SDK_DISABLED": "true"},
+        env=_environment(),
         capture_output=True,
         text=True,
         timeout=1800,
@@ -101,6 +101,11 @@ def run_worker(contestant: Contestant, directory: Path) -> Sample:
     )
     sample: Sample = json.loads(done.stdout.strip().splitlines()[-1])
     return sample
+
+
+def _environment() -> dict[str, str]:
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(paths), "OTEL_SDK_DISABLED": "true"}
 
 
 def _reason(error: Exception) -> str:

@@ -47,7 +47,7 @@ def size_of(paths: Iterable[Path]) -> int:
 def log_bytes(store: str, directory: Path) -> dict[str, int]:
     """Return the bytes of the log and, apart, of the index; the caller has closed the store."""
     if store == "jsonl":
-        index = [path for path in (directory / "kipu").glob("index.sqlite*")]
+        index = list((directory / "kipu").glob("index.sqlite*"))
         return {"bytes": size_of([directory / "kipu"]) - size_of(index), "index_bytes": size_of(index)}
     return _sqlite_bytes(directory / "kipu.db")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import re
+from contextlib import suppress
 from pathlib import Path
 
 _STATUS = Path("/proc/self/status")
@@ -16,10 +17,8 @@ class Memory:
     def __init__(self) -> None:
         gc.collect()
         # Linux: 5 resets the high-water mark, which interpreter start-up has raised.
-        try:
+        with suppress(OSError):
             _CLEAR.write_text("5")
-        except OSError:
-            pass
         self._start_mb = _resident_mb("VmRSS")
 
     def grown(self) -> dict[str, float]:
