@@ -279,7 +279,7 @@ class MemoryStore:
             and at <= now
             and not lease_is_live(session.row, now=now, liveness=self._liveness)
         ]
-        due.sort(key=lambda row: (row["due_at"] or row["last_event_at"], row["session_id"]))
+        due.sort(key=lambda row: (row["due_at"], row["last_event_at"], row["session_id"]))
         return [head_from_json(row) for row in due[: page_size(limit)]]
 
     def follow(self, session_id: str | None = None, *, after: int = 0) -> AsyncIterator[StoredEvent]:

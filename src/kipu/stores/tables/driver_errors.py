@@ -8,6 +8,8 @@ from contextlib import contextmanager
 import apsw
 
 from kipu.errors import (
+    InputError,
+    KipuError,
     StoreClosedError,
     StoreCorruptError,
     StoreError,
@@ -31,8 +33,14 @@ _KINDS: tuple[tuple[type[Exception], type[StoreError]], ...] = (
 )
 
 
-def translate(error: Exception, *, store: str) -> StoreError | None:
+# What cannot be bound or written as JSON, whatever the state of the store.
+_UNSTORABLE = (UnicodeEncodeError, OverflowError, TypeError, apsw.TooBigError)
+
+
+def translate(error: Exception, *, store: str) -> KipuError | None:
     """Return Kipu's error for a driver's, or None when it is not one."""
+    if isinstance(error, _UNSTORABLE):
+        return InputError(reason=f"it cannot be stored ({type(error).__name__}: {error})")
     for kind, ours in _KINDS:
         if isinstance(error, kind):
             return ours(store=store, reason=f"{type(error).__name__}: {error}")

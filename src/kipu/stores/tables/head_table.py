@@ -36,7 +36,7 @@ _LOAD = "SELECT id, data, crc FROM heads WHERE session_id = ?"
 _LOAD_NUMBER = "SELECT session_id, data, crc FROM heads WHERE id = ?"
 _DUE = """
 SELECT session_id, data, crc, lease_owner, lease_until FROM heads WHERE due_at IS NOT NULL AND due_at <= ?
-ORDER BY CASE WHEN due_at = '' THEN json_extract(data, '$.last_event_at') ELSE due_at END, session_id
+ORDER BY due_at, json_extract(data, '$.last_event_at'), session_id
 """
 # A tag as JSON never holds this character unescaped, so that between two of them stands exactly one tag.
 TAG_FENCE = "\x1f"
