@@ -124,10 +124,13 @@ def test_discovery_finds_ollama_and_own_servers_by_asking_them() -> None:
     assert (asked.path, asked.headers["authorization"]) == ("/v1/models", "Bearer k1")
 
 
-def test_discovery_probes_for_ollama_on_this_machine_only() -> None:
+def test_discovery_probes_for_ollama_on_this_machine_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """An address beyond loopback is not asked unless Ollama was named."""
     probes = machine_probes()
-    assert probes.ollama("http://192.0.2.1:11434") == ()
+    with monkeypatch.context() as patch:
+        patch.setattr("urllib.request.build_opener", refuse)
+        for url in ("http://192.0.2.1:11434", "http://ollama.example", "file:///etc"):
+            assert probes.ollama(url) == ()
     with FakeProvider(served_models=["tiny"]) as provider:
         assert probes.ollama(provider.root_url) == ("tiny",)
         gone = provider.root_url
