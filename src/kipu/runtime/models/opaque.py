@@ -36,8 +36,7 @@ def pack_parts(parts: Sequence[AssistantPart], *, account: str | None) -> dict[s
     kept = [part for part in parts if part.kind != "thinking" or part.sealed]
     if not any(part.sealed or "provider_details" in (part.tied or {}) for part in kept):
         return None  # ids alone point at copies the provider was told not to keep
-    entries = [_entry(part) for part in kept if part.text.strip() or part.kind != "text" or part.tied]
-    return {"format": FORMAT, "account": account, "parts": entries}
+    return {"format": FORMAT, "account": account, "parts": [_entry(part) for part in kept]}
 
 
 def _entry(part: AssistantPart) -> dict[str, Any]:
@@ -45,7 +44,9 @@ def _entry(part: AssistantPart) -> dict[str, Any]:
     if part.kind == "thinking":
         entry["text"] = part.text
     elif part.kind == "text":
-        entry["chars"] = len(part.text) if part.text.strip() else 0
+        entry["chars"] = len(part.text)
+        if not part.text.strip():
+            entry["blank"] = True
     if part.tied:
         entry["tied"] = dict(part.tied)
     return entry
@@ -82,7 +83,8 @@ def _entries(
 def _ordered(
     entries: Sequence[Mapping[str, Any]], text: str, calls: Sequence[Mapping[str, Any]]
 ) -> list[AssistantPart] | None:
-    if not entries or sum(entry.get("chars", 0) for entry in entries) != len(text):
+    entries = _fitted(entries, len(text))
+    if not entries:
         return None
     if sum(entry["kind"] == "tool_call" for entry in entries) != len(calls):
         return None
@@ -96,9 +98,20 @@ def _ordered(
             parts.append(AssistantPart("tool_call", call=next(waiting), tied=entry.get("tied")))
         else:
             end = start + entry.get("chars", 0)
-            parts.append(AssistantPart("text", text[start:end], tied=entry.get("tied")))
+            said = "" if entry.get("blank") else text[start:end]
+            if said or entry.get("tied"):  # providers refuse blank text
+                parts.append(AssistantPart("text", said, tied=entry.get("tied")))
             start = end
     return parts
+
+
+def _fitted(entries: Sequence[Mapping[str, Any]], size: int) -> Sequence[Mapping[str, Any]]:
+    """Return the entries if they make up a text of that size, whether its keeper kept blank pieces or not; else none."""
+    without_blanks = [dict(entry) | {"chars": 0} if entry.get("blank") else entry for entry in entries]
+    for fitting in (entries, without_blanks):
+        if sum(entry.get("chars", 0) for entry in fitting) == size:
+            return fitting
+    return ()
 
 
 def _thinking(entry: Mapping[str, Any]) -> AssistantPart:

@@ -57,6 +57,22 @@ def test_opaque_survives_texts_that_were_joined(answer: list[AssistantPart]) -> 
         assert rebuilt == [part for part in answer if part.kind != "tool_call"]
 
 
+def test_opaque_order_survives_blank_text_whoever_kept_it() -> None:
+    """Blank text between two thoughts is sent by nobody and changes no order, kept in the history or not (C28)."""
+    answer = [
+        AssistantPart("thinking", "one", tied={"signature": "1"}),
+        AssistantPart("text", "\n\n"),
+        AssistantPart("text", "First."),
+        AssistantPart("thinking", "two", tied={"signature": "2"}),
+        AssistantPart("text", "Second."),
+    ]
+    visible = [part for part in answer if part.text.strip()]
+    content = content_of(answer)
+    assert unpack_parts(content, provider=PROVIDER, model=MODEL, account=ACCOUNT) == visible
+    whole = [content[0], {"type": "text", "text": "\n\nFirst.Second."}]
+    assert unpack_parts(whole, provider=PROVIDER, model=MODEL, account=ACCOUNT) == visible
+
+
 @given(parts(), st.sampled_from([("b", MODEL, ACCOUNT), (PROVIDER, "n", ACCOUNT), (PROVIDER, MODEL, "other")]))
 def test_opaque_is_for_its_maker_only(answer: list[AssistantPart], other: tuple[str, str, str]) -> None:
     """Another provider, model or account gets the visible parts in order, and no thought, seal or id (C28)."""
