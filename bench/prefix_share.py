@@ -29,8 +29,8 @@ METRICS = [
 ]
 # name → budget in tokens, budget in messages, bytes of user, call, result, answer
 CASES = {
-    "token budget, just under 3 % a call": (20_000, 100_000, (900, 300, 1_700, 1_200)),
-    "token budget, about 1.5 % a call": (20_000, 100_000, (400, 200, 800, 600)),
+    "token budget, just under 3 % a call": (20_000, 100_000, (1_550, 520, 2_900, 2_060)),
+    "token budget, about 1.5 % a call": (20_000, 100_000, (780, 260, 1_450, 1_030)),
     "message budget of 200": (10_000_000, 200, (200, 300, 1_000, 500)),
 }
 
