@@ -16,6 +16,8 @@
     │   ├── SessionErasedError
     │   ├── SessionBusyError
     │   ├── SessionForkedError
+    │   ├── SessionAmbiguousError
+    │   ├── ReplayMismatchError
     │   └── TransitionError
     ├── ConcurrencyError                somebody else was there first
     │   ├── LeaseLostError
@@ -174,6 +176,18 @@ class SessionForkedError(SessionError):
     """Session {session_id!r} has forks that need its events: {forks}. Erase them too (cascade), or keep it."""
 
     code = "session_forked"
+
+
+class SessionAmbiguousError(SessionError):
+    """{text!r} could be any of these sessions: {candidates}. Give the whole id of one; nothing was opened."""
+
+    code = "session_ambiguous"
+
+
+class ReplayMismatchError(SessionError):
+    """Model call {seq} of session {session_id!r} renders as {actual}, not as {expected}. Run `kipu verify {session_id}`."""
+
+    code = "replay_mismatch"
 
 
 class TransitionError(SessionError):

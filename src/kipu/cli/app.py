@@ -1,0 +1,116 @@
+"""The command line: its commands, its common options, and how errors end."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from kipu.cli.exit_code import ExitCode, exit_code_of
+from kipu.cli.options import JsonOption, StoreOption
+from kipu.errors import KipuError
+
+_HELP = """Keep the sessions of AI agents: chat, list, search, fork, rewind, export, copy, verify.
+
+Exit codes: 0 done · 1 failed or damage found · 2 usage · 3 not found · 4 busy or conflict · 5 store unreadable · 130 Ctrl-C.
+"""
+# Loaded only for the command that was named, so that `kipu ls` does not pay for the others.
+_MODULES = {
+    "chat": "chat.command",
+    "pick": "pick",
+    "ls": "listing",
+    "show": "show",
+    "search": "searching",
+    "stats": "statistics",
+    "fork": "branching",
+    "rewind": "branching",
+    "rename": "labels",
+    "tag": "labels",
+    "pin": "labels",
+    "window": "window",
+    "replay": "replay",
+    "export": "exporting",
+    "import": "importing",
+    "copy": "copying",
+    "trash": "trash",
+    "restore": "trash",
+    "erase": "trash",
+    "verify": "verifying",
+    "conformance": "conformance",
+    "config": "configuration",
+}
+
+
+class KipuGroup(TyperGroup):
+    """Load commands by name, and end errors with their message, their code and the documented exit code."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names in the order they are documented."""
+        return list(_MODULES)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return one command, its module loaded now."""
+        if cmd_name not in _MODULES:
+            return None
+        module = import_module(f"kipu.cli.{_MODULES[cmd_name]}")
+        made: Any = typer.main.get_command(module.app)
+        return made.commands[cmd_name] if cmd_name in getattr(made, "commands", {}) else made
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; no traceback for what Kipu can name."""
+        try:
+            return super().invoke(ctx)
+        except KipuError as error:
+            _complain(str(error), error.code)
+            raise typer.Exit(exit_code_of(error)) from error
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            _complain(str(error), "os")
+            raise typer.Exit(ExitCode.FAILURE) from error
+        except KeyboardInterrupt as error:
+            sys.stderr.write("\n")
+            raise typer.Exit(ExitCode.INTERRUPTED) from error
+
+
+def _complain(message: str, code: str) -> None:
+    from kipu.interop.printable import printable
+
+    sys.stderr.write(f"error: {printable(message)} [{code}]\n")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        import kipu
+
+        sys.stdout.write(f"kipu {kipu.__version__}\n")
+        raise typer.Exit
+
+
+def make_app() -> typer.Typer:
+    """Return the application."""
+    app = typer.Typer(
+        cls=KipuGroup, help=_HELP, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich"
+    )
+
+    @app.callback()
+    def kipu(
+        context: typer.Context,
+        store: StoreOption = None,
+        json: JsonOption = False,
+        version: Annotated[
+            bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+        ] = False,
+    ) -> None:
+        """Keep the sessions of AI agents."""
+        context.obj = {"store": store, "json": json}
+
+    return app
+
+
+def run() -> None:
+    """Run the command line with this process's arguments."""
+    make_app()()

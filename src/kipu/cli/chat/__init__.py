@@ -1,0 +1,1 @@
+"""`kipu chat`: one person, one model, many sessions."""

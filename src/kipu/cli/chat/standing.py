@@ -1,0 +1,55 @@
+"""Where a session stands, for whoever comes back to it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kipu.cli.head_view import moment
+from kipu.events.conversation import AgentMessageEvent, ToolCallEvent, UserMessageEvent
+from kipu.events.event import SessionEvent
+from kipu.session.branch import visible
+from kipu.session.terms import event_text
+
+if TYPE_CHECKING:
+    from kipu.cli.chat.screen import Screen
+    from kipu.manager.session import Session
+
+SHOWN_MESSAGES = 6
+READ_EVENTS = 100
+LONGEST_MESSAGE = 600
+
+
+async def show_standing(screen: Screen, session: Session) -> None:
+    """Show the session's title, its last messages, and what waits or was interrupted."""
+    head = session.head
+    screen.say(f"{head.display_title}  ·  {head.session_id}", style="bold")
+    facts = [head.status, f"{head.event_count} events", f"last activity {moment(head.last_activity_at)}"]
+    if head.forked_from:
+        facts.append(f"forked from {head.forked_from} at event {head.base_seq}")
+    screen.say("  ·  ".join(facts))
+    said = [event for event in visible(await session.get_recent_events(READ_EVENTS)) if _is_said(event)]
+    if head.event_count > len(said) and len(said) > SHOWN_MESSAGES:
+        screen.say(f"… earlier messages: kipu show {head.session_id}")
+    for event in said[-SHOWN_MESSAGES:]:
+        _show(screen, event)
+    if head.parked:
+        screen.say("a turn waits for an approval", style="yellow")
+    elif head.open_turn is not None:
+        screen.say("a turn was broken off; it is finished before your next message", style="yellow")
+    if head.waiting:
+        screen.say(f"{len(head.waiting)} messages wait; they are answered before your next one", style="yellow")
+
+
+def _is_said(event: SessionEvent) -> bool:
+    return isinstance(event, UserMessageEvent | AgentMessageEvent | ToolCallEvent)
+
+
+def _show(screen: Screen, event: SessionEvent) -> None:
+    text = event_text(event)
+    text = text if len(text) <= LONGEST_MESSAGE else text[:LONGEST_MESSAGE] + " …"
+    if isinstance(event, UserMessageEvent):
+        screen.say(f"> {text}", style="green")
+    elif isinstance(event, AgentMessageEvent):
+        screen.say(text + ("  (interrupted)" if event.state == "interrupted" else ""), style="")
+    else:
+        screen.say(f"[calls {text}]", style="yellow")

@@ -1,0 +1,39 @@
+"""What a command's exit code says. The numbers are stable: scripts rely on them."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from kipu import errors
+
+
+class ExitCode(IntEnum):
+    """How a command ended."""
+
+    OK = 0
+    FAILURE = 1  # it could not be done, or it found damage
+    USAGE = 2  # the words given cannot be used
+    NOT_FOUND = 3  # no such session, message or blob for this principal
+    BUSY = 4  # somebody else has it, or was first
+    UNREADABLE = 5  # the store cannot be read or written
+    INTERRUPTED = 130  # Ctrl-C
+
+
+# The first class that matches decides.
+_CODES: tuple[tuple[type[errors.KipuError], ExitCode], ...] = (
+    (errors.SessionNotFoundError, ExitCode.NOT_FOUND),
+    (errors.SessionErasedError, ExitCode.NOT_FOUND),
+    (errors.BlobNotFoundError, ExitCode.NOT_FOUND),
+    (errors.SessionAmbiguousError, ExitCode.USAGE),
+    (errors.ReplayMismatchError, ExitCode.FAILURE),
+    (errors.SessionError, ExitCode.BUSY),
+    (errors.ConcurrencyError, ExitCode.BUSY),
+    (errors.InputError, ExitCode.USAGE),
+    (errors.CopyMismatchError, ExitCode.FAILURE),
+    (errors.StoreError, ExitCode.UNREADABLE),
+)
+
+
+def exit_code_of(error: errors.KipuError) -> ExitCode:
+    """Return the exit code that an error leads to."""
+    return next((code for kind, code in _CODES if isinstance(error, kind)), ExitCode.FAILURE)

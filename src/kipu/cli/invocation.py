@@ -1,0 +1,53 @@
+"""One run of one command: its settings, its output, and how it opens the store."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import typer
+
+from kipu.cli.output import Output
+from kipu.cli.settings import Settings
+
+if TYPE_CHECKING:
+    from kipu.manager.manager import SessionManager
+
+T = TypeVar("T")
+
+
+class Invocation:
+    """What a command function works with."""
+
+    def __init__(self, settings: Settings, *, json: bool) -> None:
+        self.settings = settings
+        self.output = Output(json=json, colours=settings["colours"] or "auto")
+        for name in settings.unknown:
+            self.output.say(f"{settings.path}: there is no setting {name!r}; it is left alone")
+
+    @property
+    def json(self) -> bool:
+        """Return True when the result is for a program."""
+        return self.output.json
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a command's work to its end."""
+        return asyncio.run(work)
+
+    @asynccontextmanager
+    async def manager(self) -> AsyncIterator[SessionManager]:
+        """Open the manager over the store in force, and close it."""
+        from kipu.wiring import open_manager
+
+        async with await open_manager(self.settings["store"]) as manager:
+            yield manager
+
+
+def begin(context: typer.Context, *, store: str | None = None, json: bool = False, **options: str | None) -> Invocation:
+    """Return this run; options before the command's name count where the command's own were not given."""
+    outer: dict[str, Any] = context.find_root().obj or {}
+    given = {"store": store or outer.get("store"), **options}
+    return Invocation(Settings.load(os.environ, options=given), json=json or bool(outer.get("json")))

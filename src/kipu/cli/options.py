@@ -1,0 +1,24 @@
+"""Options and arguments that several commands share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kipu.cli.completion import complete_session
+
+StoreOption = Annotated[
+    str | None,
+    typer.Option("--store", metavar="URL", help="Use this store (default: KIPU_STORE, config, your data folder)."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON to stdout; messages go to stderr.")]
+SessionArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID", help="A session id, the unique start or end of one, or a key.", autocompletion=complete_session
+    ),
+]
+WholeIdArgument = Annotated[
+    str, typer.Argument(metavar="ID", help="A whole session id.", autocompletion=complete_session)
+]

@@ -1,0 +1,74 @@
+"""From what a person writes to the session that is meant."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kipu.errors import InvalidSessionKeyError, SessionAmbiguousError, SessionNotFoundError
+from kipu.ports.store import SessionQuery
+
+if TYPE_CHECKING:
+    from kipu.manager.manager import SessionManager
+    from kipu.manager.session import Session
+    from kipu.ports.head import Head
+
+SHORTEST_PART = 4
+NAMED_CANDIDATES = 5
+EVERY_STATUS = frozenset({"active", "expired", "archived", "trashed"})
+
+
+async def find_session(manager: SessionManager, text: str) -> Session:
+    """Return the session of this id, this key, or the one whose id begins or ends so.
+
+    Raises:
+        SessionNotFoundError: there is none for this principal. SessionAmbiguousError: there are several.
+    """
+    exact = await find_exactly(manager, text)
+    if exact is not None:
+        return exact
+    if len(text) < SHORTEST_PART:
+        raise SessionNotFoundError(session_id=text)
+    found = [
+        head
+        async for head in manager.heads(SessionQuery(limit=500, statuses=EVERY_STATUS))
+        if head.session_id.startswith(text) or head.session_id.endswith(text)
+    ]
+    return await manager.open(only_one(found, text).session_id)
+
+
+async def find_exactly(manager: SessionManager, text: str) -> Session | None:
+    """Return the session of exactly this id or key."""
+    if ":" in text:
+        try:
+            bound = await manager.resolve(text)
+        except InvalidSessionKeyError:
+            return None
+        return await manager.open(bound) if bound is not None else None
+    if not _may_be_id(text):
+        return None
+    try:
+        return await manager.open(text)
+    except SessionNotFoundError:
+        return None
+
+
+def only_one(found: list[Head], text: str) -> Head:
+    """Return the one head found. Raises: SessionNotFoundError, SessionAmbiguousError."""
+    if not found:
+        raise SessionNotFoundError(session_id=text)
+    if len(found) > 1:
+        named = [f"{head.session_id} ({head.display_title})" for head in found[:NAMED_CANDIDATES]]
+        more = [f"and {len(found) - NAMED_CANDIDATES} more"] if len(found) > NAMED_CANDIDATES else []
+        raise SessionAmbiguousError(text=text, candidates=", ".join([*named, *more]))
+    return found[0]
+
+
+def _may_be_id(text: str) -> bool:
+    from kipu.errors import InvalidSessionIdError
+    from kipu.events.ids import check_session_id
+
+    try:
+        check_session_id(text)
+    except InvalidSessionIdError:
+        return False
+    return True

@@ -1,0 +1,120 @@
+"""Settings of the command line: what is in force, and where it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from kipu.cli.config_file import ConfigFile
+from kipu.errors import ConfigurationError
+
+COLOURS = ("auto", "always", "never")
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A setting there is: its environment variable and what it is for."""
+
+    variable: str
+    meaning: str
+    secret: bool = False
+
+
+KNOWN: Mapping[str, Known] = {
+    "store": Known("KIPU_STORE", "where sessions are kept (sqlite:///…, jsonl:///…, memory://)"),
+    "model": Known("KIPU_MODEL", "which model answers, such as openai:gpt-6.1-terra or demo"),
+    "base_url": Known("OPENAI_BASE_URL", "an OpenAI-compatible server of your own"),
+    "api_key": Known("OPENAI_API_KEY", "the key for it", secret=True),
+    "project": Known("KIPU_PROJECT", "the project whose chats `kipu chat` begins and continues"),
+    "colours": Known("KIPU_COLOURS", f"one of {', '.join(COLOURS)}"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One value in force and where it comes from; `value` is None where nothing is set."""
+
+    name: str
+    value: str | None
+    source: str
+
+    @property
+    def shown(self) -> str | None:
+        """Return the value as it may be shown: of a secret only its end."""
+        if self.value is None or not KNOWN[self.name].secret:
+            return self.value
+        return f"…{self.value[-4:]}" if len(self.value) > 12 else "…"
+
+
+def config_path(environment: Mapping[str, str]) -> Path:
+    """Return where the configuration file is: `kipu/config.toml` in the XDG config folder."""
+    base = environment.get("XDG_CONFIG_HOME") or Path(environment.get("HOME", "~"), ".config")
+    return Path(base).expanduser() / "kipu" / "config.toml"
+
+
+class Settings:
+    """Every setting in force: an option of the command wins over the environment, that over the file, that over defaults."""
+
+    def __init__(self, values: Mapping[str, Setting], *, path: Path, unknown: tuple[str, ...]) -> None:
+        self._values = values
+        self.path = path
+        self.unknown = unknown
+
+    @classmethod
+    def load(cls, environment: Mapping[str, str], *, options: Mapping[str, str | None]) -> Settings:
+        """Return the settings for this environment, its configuration file and the options given.
+
+        Raises:
+            ConfigurationError: the file is not TOML, or a value is not one that its setting takes.
+        """
+        path = config_path(environment)
+        file = ConfigFile(path).read()
+        values = {name: _in_force(name, environment, file, options, path) for name in KNOWN}
+        colours = values["colours"]
+        if colours.value not in COLOURS:
+            raise ConfigurationError(
+                reason=f"colours is {colours.value!r} ({colours.source}), not one of {', '.join(COLOURS)}"
+            )
+        return cls(values, path=path, unknown=tuple(sorted(set(file) - set(KNOWN))))
+
+    def __getitem__(self, name: str) -> str | None:
+        return self._values[name].value
+
+    def all(self) -> list[Setting]:
+        """Return every setting in its order."""
+        return list(self._values.values())
+
+    def for_models(self) -> dict[str, str]:
+        """Return what the choice of a model reads of the file (the environment it reads by itself)."""
+        names = ("model", "base_url", "api_key")
+        return {
+            name: setting.value
+            for name in names
+            if (setting := self._values[name]).value is not None and setting.source == str(self.path)
+        }
+
+
+def _in_force(
+    name: str,
+    environment: Mapping[str, str],
+    file: Mapping[str, str],
+    options: Mapping[str, str | None],
+    path: Path,
+) -> Setting:
+    given, variable = options.get(name), KNOWN[name].variable
+    if given is not None:
+        return Setting(name, given, f"--{name}")
+    if environment.get(variable):
+        return Setting(name, environment[variable], variable)
+    if name in file:
+        return Setting(name, file[name], str(path))
+    return Setting(name, _default(name, environment), "default")
+
+
+def _default(name: str, environment: Mapping[str, str]) -> str | None:
+    if name == "store":
+        from kipu.wiring import default_store_url
+
+        return default_store_url(environment)
+    return {"project": "default", "colours": "auto"}.get(name)

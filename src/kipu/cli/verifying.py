@@ -1,0 +1,66 @@
+"""`kipu verify`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kipu.cli.completion import complete_session
+from kipu.cli.exit_code import ExitCode
+from kipu.cli.invocation import Invocation, begin
+from kipu.cli.options import JsonOption, StoreOption
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command("verify")
+def verify(
+    context: typer.Context,
+    *,
+    session: Annotated[
+        str | None,
+        typer.Argument(metavar="[ID]", help="One session (default: the store).", autocompletion=complete_session),
+    ] = None,
+    store: StoreOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Read everything and report what is damaged, with places and offsets; nothing is changed. Ends with 1 where damage is."""
+    invocation = begin(context, store=store, json=json)
+    if invocation.run(_verify(invocation, session)):
+        raise typer.Exit(ExitCode.FAILURE)
+
+
+async def _verify(invocation: Invocation, text: str | None) -> int:
+    from dataclasses import asdict
+
+    from kipu.cli.reference import find_session
+
+    output = invocation.output
+    async with invocation.manager() as manager:
+        session_id = (await find_session(manager, text)).session_id if text else None
+        found = await manager.store.verify(session_id)
+        url = manager.store.describe().url
+    if output.json:
+        output.emit({"store": url, "session_id": session_id, "damages": [asdict(damage) for damage in found]})
+        return len(found)
+    rows = (
+        (
+            d.session_id or "",
+            d.reason,
+            d.where,
+            _place(d.offset, d.length),
+            "" if d.seq is None else str(d.seq),
+            d.detail,
+        )
+        for d in found
+    )
+    output.table(("session", "damage", "where", "bytes", "seq", "detail"), rows)
+    output.say(f"{url}: {len(found)} damaged places" if found else f"{url}: no damage found")
+    return len(found)
+
+
+def _place(offset: int | None, length: int | None) -> str:
+    if offset is None:
+        return ""
+    return f"{offset}+{length}" if length is not None else str(offset)

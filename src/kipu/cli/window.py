@@ -1,0 +1,51 @@
+"""`kipu window`: exactly what the model is shown."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kipu.cli.invocation import Invocation, begin
+from kipu.cli.options import JsonOption, SessionArgument, StoreOption
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command("window")
+def window(
+    context: typer.Context,
+    *,
+    session: SessionArgument,
+    target: Annotated[
+        str, typer.Option(help="neutral, openai_chat, openai_responses, anthropic or gemini.")
+    ] = "neutral",
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="Under this token budget.")] = None,
+    max_messages: Annotated[int | None, typer.Option(min=1, help="With at most so many messages.")] = None,
+    store: StoreOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show the messages the model is shown, their tokens, and every adjustment that was made for them."""
+    invocation = begin(context, store=store, json=json)
+    bounds = {name: value for name, value in (("max_tokens", max_tokens), ("max_messages", max_messages)) if value}
+    invocation.run(_window(invocation, session, target, bounds=bounds))
+
+
+async def _window(invocation: Invocation, text: str, target: str, *, bounds: dict[str, int]) -> None:
+    from dataclasses import replace
+    from typing import Any
+
+    from kipu.cli.reference import find_session
+    from kipu.cli.window_view import window_json, window_lines
+
+    async with invocation.manager() as manager:
+        session = await find_session(manager, text)
+        if bounds:
+            changes: dict[str, Any] = dict(bounds)
+            await session.set_policy(replace(session.policy, **changes))
+        rendering = await session.render(target)
+        if invocation.json:
+            invocation.output.emit(window_json(session, rendering))
+            return
+        for line in window_lines(session, rendering):
+            invocation.output.line(line)
