@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 import zlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -19,7 +21,10 @@ CHECK_MARK = b',"c":"'
 CHECK_SIZE = len(CHECK_MARK) + 8 + len(b'"}')
 
 # Legal inside JSON strings, but line ends to readers that split text: escaped on disk (situation 9).
-_SEPARATORS = ((b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"), (b"\xc2\x85", b"\\u0085"))
+_SEPARATORS = {b"\xe2\x80\xa8": b"\\u2028", b"\xe2\x80\xa9": b"\\u2029", b"\xc2\x85": b"\\u0085"}
+_RAW = {escape: raw for raw, escape in _SEPARATORS.items()}
+_RAW_LINE_END = re.compile(rb"\xe2\x80[\xa8\xa9]|\xc2\x85")
+_LINE_END = re.compile(rb"\xe2\x80[\xa8\xa9]|\xc2\x85|\\u2028|\\u2029|\\u0085")
 
 
 class Bound(NamedTuple):
@@ -120,7 +125,7 @@ def _encode(session_id: str, record: Record, seq: int, *, place: tuple[int, int]
     if place[1] > 1:
         prefix += b',"batch":[%d,%d]' % place
     if escaped:
-        prefix += b',"esc":true'
+        prefix += b',"esc":' + dumps(escaped)
     prefix = _escape(prefix + extra)
     # A body of blanks alone has no fields to be separated from.
     checked = prefix + (b"," + body if body and not body.isspace() else body)
@@ -128,18 +133,24 @@ def _encode(session_id: str, record: Record, seq: int, *, place: tuple[int, int]
 
 
 def _escape(text: bytes) -> bytes:
-    for raw, escape in _SEPARATORS:
-        if raw in text:
-            text = text.replace(raw, escape)
-    return text
+    # Two plain searches cost half of what the expression does, and find nothing nearly always.
+    if b"\xe2\x80" not in text and b"\xc2\x85" not in text:
+        return text
+    return _RAW_LINE_END.sub(lambda found: _SEPARATORS[found[0]], text)
 
 
-def _escape_body(body: bytes) -> tuple[bytes, bool]:
-    """Return the body without raw separators, and whether undoing that gives its very bytes back."""
-    written = _escape(body)
-    if written is body:
-        return body, False
-    return written, all(escape not in body for _, escape in _SEPARATORS)
+def _escape_body(body: bytes) -> tuple[bytes, list[int]]:
+    """Return the body without raw separators, and which of those it then shows as escapes were raw before."""
+    escaped = _escape(body)
+    if escaped is body or escaped == body:
+        return body, []
+    raw = [number for number, found in enumerate(_LINE_END.finditer(body)) if found[0] in _SEPARATORS]
+    return escaped, raw
+
+
+def _unescape_body(body: bytes, raw: Sequence[int]) -> bytes:
+    wanted, count = set(raw), itertools.count()
+    return _LINE_END.sub(lambda found: _RAW[found[0]] if next(count) in wanted else found[0], body)
 
 
 def holds(raw: bytes) -> bool:
@@ -172,11 +183,10 @@ def parse(raw: bytes) -> Line | None:
         well = isinstance(meta["event_id"], str) and isinstance(meta["event_type"], str)
         if not (well and isinstance(meta["timestamp"], str) and 1 <= index <= size and meta["seq"] > 0):
             return None
+        if meta.get("esc"):
+            body = _unescape_body(body, meta["esc"])
     except (ValueError, KeyError, TypeError):
         return None
-    if meta.get("esc"):
-        for raw_text, escape in _SEPARATORS:
-            body = body.replace(escape, raw_text)
     return Line(meta["seq"], meta, b"{" + body + b"}")
 
 

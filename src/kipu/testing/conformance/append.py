@@ -139,6 +139,7 @@ def odd_bodies() -> list[bytes]:
         b'{ "content" : "spaces" , "n" : 1.0e+5 }',
         b'{"content":"twice","content":"twice"}',
         b'{"content":12345678901234567890123456789,"f":0.1000}',
+        '{"content":"\u2028 and \\u2028, \u0085 and \\u0085"}'.encode(),
         b"{}",
         b'{"content":' + b"[" * 400 + b"]" * 400 + b"}",
         b'{"c":"00000000","seq":0,"content":"looks like an envelope","event_id":"x"}',

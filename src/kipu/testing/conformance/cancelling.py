@@ -20,6 +20,21 @@ async def settle(subject: Subject, store: EventStore) -> None:
     await subject.say(store, "beside", "settle")
 
 
+async def in_company(subject: Subject, store: EventStore, call: Coroutine[Any, Any, Appended]) -> Appended:
+    """Make an append while others are under way, so that it shares their way into the store."""
+    others = [asyncio.create_task(subject.say(store, "beside", "company")) for _ in range(12)]
+    try:
+        await asyncio.sleep(0)
+    except asyncio.CancelledError:
+        call.close()
+        raise
+    try:
+        return await call
+    finally:
+        for other in others:
+            other.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+
 @requirement(170, "C2")
 async def a_cancelled_append_is_whole_or_nothing(subject: Subject) -> None:
     """An append cancelled at any of its awaits either raised and left nothing, for good, or returned and stands whole."""
@@ -29,7 +44,8 @@ async def a_cancelled_append_is_whole_or_nothing(subject: Subject) -> None:
     expected = ["begin"]
 
     def call(number: int) -> Coroutine[Any, Any, Appended]:
-        return store.append("s1", [subject.record(f"{number}a"), subject.record(f"{number}b")])
+        append = store.append("s1", [subject.record(f"{number}a"), subject.record(f"{number}b")])
+        return in_company(subject, store, append) if number % 2 else append
 
     async def judge(number: int, outcome: Interrupted[Appended]) -> None:
         if not outcome.cancelled:
@@ -52,7 +68,7 @@ async def a_cancelled_append_can_be_retried(subject: Subject) -> None:
     await subject.begin(store, "s1")
 
     def call(number: int) -> Coroutine[Any, Any, Appended]:
-        return subject.say(store, "s1", str(number), idempotency_key=f"key {number}")
+        return in_company(subject, store, subject.say(store, "s1", str(number), idempotency_key=f"key {number}"))
 
     async def judge(number: int, outcome: Interrupted[Appended]) -> None:
         retry = await subject.say(store, "s1", str(number), idempotency_key=f"key {number}")
@@ -71,11 +87,14 @@ async def a_cancelled_append_hurts_no_other(subject: Subject) -> None:
     told: list[str] = []
 
     async def crowd(number: int) -> Appended:
-        others = [asyncio.create_task(subject.say(store, "s1", f"{number}.{n}")) for n in range(6)]
+        others = [asyncio.create_task(subject.say(store, "s1", f"{number}.{n}")) for n in range(12)]
+        crowds[number] = others
         try:
+            await asyncio.sleep(0)
             return await subject.say(store, "s2", str(number))
-        finally:
-            crowds[number] = others
+        except asyncio.CancelledError:
+            await asyncio.wait(others)
+            raise
 
     crowds: dict[int, list[asyncio.Task[Appended]]] = {}
 
@@ -97,10 +116,11 @@ async def a_cancelled_append_hurts_no_other(subject: Subject) -> None:
 async def a_cancellation_is_not_swallowed(subject: Subject) -> None:
     """An append that returned in spite of a cancellation lets it be delivered at the caller's next await."""
     store = await subject.open()
+    await subject.begin(store, "beside")
     await subject.begin(store, "s1")
 
     def call(number: int) -> Coroutine[Any, Any, Appended]:
-        return subject.say(store, "s1", str(number))
+        return in_company(subject, store, subject.say(store, "s1", str(number)))
 
     async def judge(_: int, outcome: Interrupted[Appended]) -> None:
         if outcome.reached:
@@ -146,11 +166,12 @@ async def other_cancelled_calls_leave_the_store_working(subject: Subject) -> Non
 async def cancelled_appends_stay_as_they_were_told(subject: Subject) -> None:
     """What a cancelled append was found to be, whole or nothing, it is after the store was closed and opened too."""
     store = await subject.open()
+    await subject.begin(store, "beside")
     await subject.begin(store, "s1")
     expected: list[str] = ["begin"]
 
     def call(number: int) -> Coroutine[Any, Any, Appended]:
-        return subject.say(store, "s1", str(number))
+        return in_company(subject, store, subject.say(store, "s1", str(number)))
 
     async def judge(number: int, outcome: Interrupted[Appended]) -> None:
         if not outcome.cancelled:
