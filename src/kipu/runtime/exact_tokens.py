@@ -1,0 +1,1 @@
+"""Counting tokens with a real tokenizer, for whom an estimate is not enough (extra `tokens`)."""
