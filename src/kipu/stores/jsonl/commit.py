@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from typing import Any
 
 import apsw
@@ -17,7 +16,7 @@ from kipu.stores.jsonl.bindings import Intent
 from kipu.stores.jsonl.failure import translated
 from kipu.stores.jsonl.index import NOT_OF_THE_LOG
 from kipu.stores.jsonl.line import Bound, encode_batch
-from kipu.stores.jsonl.lock import WouldWaitError
+from kipu.stores.jsonl.lock import FileLock, WouldWaitError
 from kipu.stores.jsonl.log import GoneError, SessionLog
 from kipu.stores.jsonl.medium import remove_file
 from kipu.stores.jsonl.scan import KeyPlace, Place
@@ -30,6 +29,10 @@ Row = Mapping[str, Any]
 
 class _Draft:
     """What is about to be written to one session."""
+
+    __slots__ = (
+        "error", "first_seq", "intents", "keys", "lines", "opened", "requests", "row", "session_id", "urgent",
+    )  # fmt: skip
 
     def __init__(self, session_id: str) -> None:
         self.session_id = session_id
@@ -62,6 +65,7 @@ class Commit:
         self._drafts: dict[str, _Draft] = {}
         self._by_key: dict[str, int] = {}
         self._bound: dict[str, str] = {}
+        self._held: list[FileLock] = []
 
     def run(self, *, wait_s: float) -> None:
         """Do it. Raises: WouldWaitError, with nothing done, when `wait_s` is 0 and somebody holds a lock."""
@@ -82,26 +86,34 @@ class Commit:
         self._drafts.clear()
         self._by_key.clear()
         self._bound.clear()
-        with ExitStack() as stack:
-            stack.enter_context(self._shelf.indexing(wait_s=wait_s))
-            if any(request.bind is not None for request in self._requests):
-                stack.enter_context(self._shelf.bindings.lock.held(wait_s=wait_s))
-                self._shelf.bindings.refresh(self._shelf.settle)
-            for session_id in sorted({request.session_id for request in self._requests}):
-                self._drafts[session_id] = self._take(session_id, stack, wait_s)
+        shelf, requests = self._shelf, self._requests
+        shelf.enter_index(wait_s)
+        try:
+            if any(request.bind is not None for request in requests):
+                shelf.bindings.lock.acquire(wait_s=wait_s)
+                self._held.append(shelf.bindings.lock)
+                shelf.bindings.refresh(shelf.settle)
+            for session_id in sorted({request.session_id for request in requests}):
+                self._drafts[session_id] = self._take(session_id, wait_s)
             self._expect_keys()
-            for number, request in enumerate(self._requests):
-                self._decide(number, request, stack)
+            for number, request in enumerate(requests):
+                self._decide(number, request)
             self._write()
             self._record()
+        except apsw.Error as error:
+            raise shelf.index_failure(error) from error
+        finally:
+            while self._held:
+                self._held.pop().release()
+            shelf.index_lock.release()
 
     def _fail_all(self, error: Exception) -> None:
         self.outcomes = [outcome if isinstance(outcome, Appended) else error for outcome in self.outcomes]
 
-    def _take(self, session_id: str, stack: ExitStack, wait_s: float) -> _Draft:
+    def _take(self, session_id: str, wait_s: float) -> _Draft:
         draft = _Draft(session_id)
         try:
-            self._lock(draft, stack, wait_s)
+            self._lock(draft, wait_s)
         except GoneError:
             pass
         except OSError as error:
@@ -110,11 +122,12 @@ class Commit:
             draft.error = error
         return draft
 
-    def _lock(self, draft: _Draft, stack: ExitStack, wait_s: float) -> None:
-        opened = stack.enter_context(self._shelf.locked(draft.session_id, wait_s=wait_s))
-        view = opened.log.view
+    def _lock(self, draft: _Draft, wait_s: float) -> None:
+        opened = self._shelf.take(draft.session_id, wait_s=wait_s)
+        self._held.append(opened.log.lock)
         draft.opened = opened
-        if view is None or (view.last_seq == 0 and view.size == 0):
+        view = self._shelf.refresh(opened)
+        if view.size == 0 and view.last_seq == 0:
             return
         row = {"base_seq": 0, **view.row}
         if any(request.session_id == draft.session_id and _needs_lease(request) for request in self._requests):
@@ -164,7 +177,7 @@ class Commit:
 
     # -- deciding --------------------------------------------------------------------------------------------------------
 
-    def _decide(self, number: int, request: AppendRequest, stack: ExitStack) -> None:
+    def _decide(self, number: int, request: AppendRequest) -> None:
         known = self.outcomes[number]
         draft = self._drafts[request.session_id]
         try:
@@ -176,7 +189,7 @@ class Commit:
             elif draft.error is not None:
                 self.outcomes[number] = draft.error
             else:
-                self._draw(number, request, draft, stack)
+                self._draw(number, request, draft)
         except KipuError as error:
             self.outcomes[number] = error
         except OSError as error:
@@ -189,7 +202,7 @@ class Commit:
             draft.opened.log.ensure_handle()
             draft.opened.log.sync()
 
-    def _draw(self, number: int, request: AppendRequest, draft: _Draft, stack: ExitStack) -> None:
+    def _draw(self, number: int, request: AppendRequest, draft: _Draft) -> None:
         shelf = self._shelf
         row = admit(
             request,
@@ -210,7 +223,7 @@ class Commit:
             bound=bound,
         )
         if draft.opened is None:
-            self._begin(draft, stack)
+            self._begin(draft)
         if bound is not None:
             draft.intents.append(shelf.bindings.intend(bound.key, request.session_id))
             self._bound[bound.key] = request.session_id
@@ -228,10 +241,12 @@ class Commit:
         generation = self._shelf.bindings.next_generation(request.bind.key)
         return Bound(request.bind.key, request.bind.expected, generation)
 
-    def _begin(self, draft: _Draft, stack: ExitStack) -> None:
+    def _begin(self, draft: _Draft) -> None:
         opened = self._shelf.open_log(draft.session_id)
         opened.log.create(sync=self._shelf.settings.syncs)
-        draft.opened = stack.enter_context(self._shelf.locked(draft.session_id, wait_s=WAIT_S))
+        draft.opened = opened = self._shelf.take(draft.session_id, wait_s=WAIT_S)
+        self._held.append(opened.log.lock)
+        self._shelf.refresh(opened)
 
     def _add(self, number: int, request: AppendRequest, draft: _Draft, row: Row, lines: Iterable[bytes]) -> None:
         first_seq = row["last_seq"] + 1
@@ -282,7 +297,7 @@ class Commit:
         log = _log(draft)
         if log.view is not None and log.view.last_seq + 1 != draft.first_seq and log.view.last_seq:
             raise OSError(116, "the log moved while its lock was held")
-        log.prepare(at=self._shelf.now(), segment_bytes=settings.segment_bytes, sync=settings.syncs)
+        log.prepare(at=self._shelf.now, segment_bytes=settings.segment_bytes, sync=settings.syncs)
         log.write(b"".join(draft.lines))
 
     def _sync(self, draft: _Draft) -> None:
@@ -351,6 +366,7 @@ class Commit:
                     self._shelf.put(_opened(draft))
                 for key in refused:
                     index.sql("DELETE FROM pending WHERE key = ?", (key,))
+            self._shelf.notes.write([draft.session_id for draft in written])
         except (apsw.Error, OSError, KipuError) as error:
             self._shelf.stale.update(draft.session_id for draft in written)
             self._shelf.broken = self._shelf.broken or isinstance(error, (apsw.CorruptError, apsw.NotADBError))

@@ -30,7 +30,7 @@ class Desk:
         self._reader = shelf.index if shelf.settings.read_only else Index(shelf.root, url=shelf.settings.url)
         self._mutex = threading.Lock()
         self._compared = False
-        self._seen_version = -1
+        self._seen_changes = shelf.notes.place()
 
     async def run(self, work: Callable[[float], T]) -> T:
         """Run `work(wait_s)` in place, or in a thread when it would have to wait."""
@@ -157,15 +157,9 @@ class Desk:
             index.forget_rows()
 
     def changed(self) -> bool:
-        """Return True when another process has committed since this was asked last."""
-        try:
-            if not self._reader.is_current():
-                return True
-            version = self._reader.data_version()
-        except (apsw.Error, StoreCorruptError, OSError):
-            return True
-        before, self._seen_version = self._seen_version, version
-        return version != before
+        """Return True when somebody has appended since this was asked last."""
+        before, self._seen_changes = self._seen_changes, self._shelf.notes.place()
+        return self._seen_changes != before
 
     def close(self) -> None:
         """Say that this process has finished, and close every file."""

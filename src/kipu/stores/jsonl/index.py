@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import time
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -32,28 +33,14 @@ _CHECKPOINT_PAGES = 4000
 _WAL_TRIES, _WAL_PAUSE_S = 250, 0.02
 
 # What a head row shows that no line says: it stands in the lease file, or in this cache alone.
-NOT_OF_THE_LOG = frozenset({"lease_owner", "lease_token", "lease_until", "indexed_seq"})
+NOT_OF_THE_LOG = frozenset({"lease_owner", "lease_token", "lease_until", "indexed_seq", "log"})
 
 _TABLES = """
-CREATE TABLE logs(
-  id INTEGER PRIMARY KEY, segment INTEGER NOT NULL, size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL,
-  inode INTEGER NOT NULL, healthy INTEGER NOT NULL, offsets TEXT NOT NULL, last_seq INTEGER NOT NULL,
-  rev INTEGER NOT NULL);
-CREATE INDEX logs_by_rev ON logs(rev);
 CREATE TABLE pending(key TEXT PRIMARY KEY, session_id TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE writers(owner TEXT PRIMARY KEY) WITHOUT ROWID;
 """
-_PUT_LOG = """
-INSERT INTO logs(id, segment, size, mtime_ns, inode, healthy, offsets, last_seq, rev)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, (SELECT coalesce(max(rev), 0) + 1 FROM logs))
-ON CONFLICT(id) DO UPDATE SET segment = excluded.segment, size = excluded.size, mtime_ns = excluded.mtime_ns,
-  inode = excluded.inode, healthy = excluded.healthy, offsets = excluded.offsets, last_seq = excluded.last_seq,
-  rev = excluded.rev
-"""
-_GET_LOG = """
-SELECT segment, size, mtime_ns, inode, healthy, offsets, heads.id, data, crc FROM logs JOIN heads USING (id)
-WHERE session_id = ?
-"""
+# The name in a head row under which the log's own place stands; heads do not know it.
+_LOG = "log"
 
 
 class Index:
@@ -67,6 +54,7 @@ class Index:
         self._inode = 0
         self._rows: dict[str, HeadRow] = {}  # as this connection wrote them, while nobody else has written
         self._version = 0
+        self._version_cell = ctypes.c_uint(0)
 
     # -- the file --------------------------------------------------------------------------------------------------------
 
@@ -87,7 +75,7 @@ class Index:
         try:
             self._connect()
             version = self.sql("PRAGMA user_version").fetchone()
-            self.sql("SELECT 1 FROM heads, logs, writers, pending, search_docs LIMIT 1").fetchone()
+            self.sql("SELECT 1 FROM heads, writers, pending, search_docs LIMIT 1").fetchone()
         except (apsw.Error, OSError):
             self.close()
             return False
@@ -165,17 +153,20 @@ class Index:
                 self.sql("ROLLBACK")
             raise
         self.sql("COMMIT")
+        # Our own commit counts too, and nobody else's is seen before the next transaction begins.
+        self._version = self._data_version()
 
     def forget_rows(self) -> None:
         """Forget what this connection remembers of heads: the shared tables were changed beside it."""
         self._rows.clear()
 
-    def data_version(self) -> int:
-        """Return a number that changes when another connection has committed."""
-        return int(self._open.pragma("data_version"))
+    def _data_version(self) -> int:
+        """Return a number that changes when another connection has committed; true inside a transaction."""
+        self._open.file_control("main", apsw.SQLITE_FCNTL_DATA_VERSION, ctypes.addressof(self._version_cell))
+        return self._version_cell.value
 
     def _forget_stale(self) -> None:
-        version = self.data_version()
+        version = self._data_version()
         if version != self._version:
             self._rows.clear()
             self._version = version
@@ -193,19 +184,24 @@ class Index:
 
     def entry(self, session_id: str) -> LogEntry | None:
         """Return what is remembered of a log, or None when nothing is that can be believed."""
-        found = self.sql(_GET_LOG, (session_id,)).fetchone()
-        if found is None:
-            return None
         try:
             row = head_table.load(self._open, session_id, store=self._url)
         except StoreCorruptError:
             return None
-        if row is None:
-            return None
-        segment, size, mtime_ns, inode, healthy, offsets = found[:6]
-        pairs = tuple((seq, offset) for seq, offset in orjson.loads(offsets))
-        data = {name: value for name, value in row.data.items() if name not in NOT_OF_THE_LOG}
-        return LogEntry(session_id, segment, size, mtime_ns, inode, bool(healthy), pairs, data)
+        return None if row is None else _entry(session_id, row.data)
+
+    def entries(self) -> dict[str, LogEntry | None]:
+        """Return what is remembered of every log; None for a row that is damaged."""
+        found: dict[str, LogEntry | None] = {}
+        for session_id, data, crc in self.sql("SELECT session_id, data, crc FROM heads"):
+            text = data.encode()
+            found[session_id] = _entry(session_id, orjson.loads(text)) if zlib.crc32(text) == crc else None
+        return found
+
+    def last_seqs(self) -> dict[str, int]:
+        """Return the last seq of every session."""
+        rows = self.sql("SELECT session_id, json_extract(data, '$.last_seq') FROM heads")
+        return {str(session_id): int(last_seq or 0) for session_id, last_seq in rows}
 
     def put(self, entry: LogEntry, lease: LeaseState) -> int:
         """Remember a log and its head, inside a transaction; return the session's number."""
@@ -216,12 +212,17 @@ class Index:
             known = None
         indexed = known.data.get("indexed_seq", 0) if known else 0
         last_seq = entry.row.get("last_seq", 0)
-        row: JsonObject = lease.onto({**entry.row, "last_seq": last_seq, "indexed_seq": min(indexed, last_seq)})
-        number = self._put_row(known, row)
-        offsets = orjson.dumps(entry.offsets).decode()
-        log = (number, entry.segment, entry.size, entry.mtime_ns, entry.inode, int(entry.healthy), offsets, last_seq)
-        self.sql(_PUT_LOG, log)
-        return number
+        log = (entry.segment, entry.size, entry.mtime_ns, entry.inode, entry.healthy, entry.offsets)
+        row: JsonObject = {
+            **entry.row,
+            "last_seq": last_seq,
+            "indexed_seq": min(indexed, last_seq),
+            "lease_owner": lease.owner,
+            "lease_token": lease.token,
+            "lease_until": lease.until,
+            _LOG: log,
+        }
+        return self._put_row(known, row)
 
     def put_lease(self, session_id: str, lease: LeaseState) -> None:
         """Show a lease in the head row, inside a transaction."""
@@ -247,16 +248,6 @@ class Index:
         self._rows[row["session_id"]] = HeadRow(number, row)
         return number
 
-    def newest_rev(self) -> int:
-        """Return the number of the newest change of any log."""
-        row = self.sql("SELECT coalesce(max(rev), -1) FROM logs").fetchone()
-        return int(row[0]) if row else -1
-
-    def grown(self, rev: int) -> list[tuple[str, int, int]]:
-        """Return id, last seq and change number of every log that changed after `rev`, in that order."""
-        sql = "SELECT session_id, last_seq, rev FROM logs JOIN heads USING (id) WHERE rev > ? ORDER BY rev"
-        return [(str(row[0]), int(row[1]), int(row[2])) for row in self.sql(sql, (rev,))]
-
     def remove(self, session_id: str) -> dict[str, int]:
         """Forget a session, inside a transaction; return how much went."""
         self._rows.pop(session_id, None)
@@ -266,7 +257,6 @@ class Index:
         terms = search_table.remove_session(self._open, number)
         removed = {"search": terms, **key_tables.remove_session(self._open, number)}
         self.sql("DELETE FROM pending WHERE session_id = ?", (session_id,))
-        self.sql("DELETE FROM logs WHERE id = ?", (number,))
         head_table.delete(self._open, number)
         return {**removed, "heads": 1}
 
@@ -323,6 +313,15 @@ class Index:
     def writers(self) -> list[str]:
         """Return the processes that write, or that died."""
         return [row[0] for row in self.sql("SELECT owner FROM writers")]
+
+
+def _entry(session_id: str, data: JsonObject) -> LogEntry | None:
+    log = data.get(_LOG)
+    if log is None:
+        return None
+    row = {name: value for name, value in data.items() if name not in NOT_OF_THE_LOG}
+    offsets = tuple((seq, offset) for seq, offset in log[5])
+    return LogEntry(session_id, log[0], log[1], log[2], log[3], log[4], offsets, row)
 
 
 def _microseconds(timestamp: str, *, default: int) -> int:

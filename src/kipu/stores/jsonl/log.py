@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from kipu.ports.head import JsonObject
@@ -65,6 +65,7 @@ class SessionLog:
         self._fd = -1
         self._next = ""
         self._path = ""
+        self._clean = False  # the segment was just seen to end where the view says
         self._cut: int | None = None  # what stands behind here was refused, and could not be cut off yet
 
     # -- knowing ---------------------------------------------------------------------------------------------------------
@@ -94,14 +95,24 @@ class SessionLog:
         same = now.st_ino == view.inode and view.size in {now.st_size, self._cut}
         return same and not os.access(self._next, os.F_OK)
 
+    def is_current_locked(self) -> bool:
+        """Return what `is_current` does, cheaper, for whoever holds the lock."""
+        view = self.view
+        if view is None or self._fd < 0 or self._cut is not None:
+            return self.is_current()
+        now = os.fstat(self._fd)
+        self._clean = now.st_size == view.size and now.st_nlink > 0
+        return self._clean and not os.access(self._next, os.F_OK)
+
     def refresh(self, hint: LogEntry | None = None) -> LogView:
         """Take in what other processes appended. The caller holds the lock, shared at least.
 
         Raises:
             GoneError: the session was erased, or never was.
         """
-        if self.view is not None and self.is_current():
+        if self.view is not None and self.is_current_locked():
             return self.view
+        self._clean = False
         if self.is_being_erased():
             raise GoneError
         segments = self._segments()
@@ -229,20 +240,21 @@ class SessionLog:
         if make_folder(self.folder) and sync:
             sync_folder(os.path.dirname(self.folder))
 
-    def prepare(self, *, at: str, segment_bytes: int, sync: bool) -> None:
+    def prepare(self, *, at: Callable[[], str], segment_bytes: int, sync: bool) -> None:
         """Make the end of the last segment one that can be appended to. The caller holds the lock and has refreshed.
 
         A torn tail goes to quarantine first, so that the next line does not glue to it.
         """
         view = self.known
-        if view.segments:
+        clean, self._clean = self._clean, False
+        if view.segments and not clean:
             self.ensure_handle()
             size = os.fstat(self._fd).st_size
             if self._cut is not None:
                 os.ftruncate(self._fd, self._cut)
                 size, self._cut = self._cut, None
             if size > view.size:
-                self._move_tail(view.size, size, at=at, sync=sync)
+                self._move_tail(view.size, size, at=at(), sync=sync)
         if not view.segments or view.size >= segment_bytes:
             self._begin_segment(view, sync=sync)
 

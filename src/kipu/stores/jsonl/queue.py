@@ -19,7 +19,16 @@ _SMOOTHING = 0.2
 # One commit in so many is tried in place although they are slow, to see whether the disk is quick again.
 _TRY_EVERY = 64
 
-Waiting = tuple[AppendRequest, "asyncio.Future[Appended]"]
+
+class _Waiting:
+    """A request and whoever waits for its outcome."""
+
+    __slots__ = ("future", "outcome", "request")
+
+    def __init__(self, request: AppendRequest, future: asyncio.Future[None]) -> None:
+        self.request = request
+        self.future = future
+        self.outcome: Appended | Exception | None = None
 
 
 class CommitQueue:
@@ -28,7 +37,7 @@ class CommitQueue:
     def __init__(self, shelf: Shelf, *, committed: Callable[[], None]) -> None:
         self._shelf = shelf
         self._committed = committed
-        self._waiting: list[Waiting] = []
+        self._waiting: list[_Waiting] = []
         self._scheduled = False
         self._busy: asyncio.Task[None] | None = None
         self._average_s = 0.0
@@ -42,37 +51,37 @@ class CommitQueue:
         A cancelled caller whose batch is being committed gets the outcome, and the cancellation at its next await.
         """
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[Appended] = loop.create_future()
-        entry = (request, future)
+        entry = _Waiting(request, loop.create_future())
         self._waiting.append(entry)
         if not self._scheduled and self._busy is None:
             self._scheduled = True
             loop.call_soon(self._flush)
         cancelled: asyncio.CancelledError | None = None
-        while not future.done():
+        while entry.outcome is None:
             try:
-                await asyncio.shield(future)
+                await entry.future
             except asyncio.CancelledError as error:
                 if entry in self._waiting:
                     self._waiting.remove(entry)
                     raise
                 cancelled = error
-            except Exception:  # noqa: BLE001, S110 - it is raised below
-                pass
+                entry.future = loop.create_future()
         if cancelled is not None:
-            if future.exception() is not None:
+            if not isinstance(entry.outcome, Appended):
                 raise cancelled
             if (task := asyncio.current_task()) is not None:
                 task.uncancel()
                 task.cancel()
-        return future.result()
+        if isinstance(entry.outcome, Appended):
+            return entry.outcome
+        raise entry.outcome
 
     def _flush(self) -> None:
         self._scheduled = False
         batch, self._waiting = self._waiting, []
         if not batch:
             return
-        commit = Commit(self._shelf, [request for request, _ in batch], pool=self._pool)
+        commit = Commit(self._shelf, [entry.request for entry in batch], pool=self._pool)
         self._slow += 1
         if self._average_s < QUICK_S or self._slow % _TRY_EVERY == 0:
             try:
@@ -87,7 +96,7 @@ class CommitQueue:
                 return
         self._busy = asyncio.get_running_loop().create_task(self._flush_in_thread(batch, commit))
 
-    async def _flush_in_thread(self, batch: list[Waiting], commit: Commit) -> None:
+    async def _flush_in_thread(self, batch: list[_Waiting], commit: Commit) -> None:
         failure: Exception | None = None
         loop = asyncio.get_running_loop()
         try:
@@ -105,15 +114,13 @@ class CommitQueue:
         commit.run(wait_s=wait_s)
         self._average_s += _SMOOTHING * (time.perf_counter() - began - self._average_s)
 
-    def _resolve(self, batch: list[Waiting], commit: Commit, failure: Exception | None) -> None:
+    def _resolve(self, batch: list[_Waiting], commit: Commit, failure: Exception | None) -> None:
         wrote = False
-        for (_, future), outcome in zip(batch, commit.outcomes, strict=True):
-            if isinstance(outcome, Appended):
-                wrote = True
-                future.set_result(outcome)
-            else:
-                error = outcome or failure or RuntimeError("a commit left a request without an outcome")
-                future.set_exception(error)
+        for entry, outcome in zip(batch, commit.outcomes, strict=True):
+            wrote = wrote or isinstance(outcome, Appended)
+            entry.outcome = outcome or failure or RuntimeError("a commit left a request without an outcome")
+            if not entry.future.done():
+                entry.future.set_result(None)
         if wrote:
             self._committed()
 

@@ -15,12 +15,14 @@ from kipu.errors import StoreCorruptError, StoreUnavailableError
 from kipu.ports.clock import Clock
 from kipu.ports.owner import Liveness
 from kipu.stores.jsonl.bindings import Bindings, Intent
+from kipu.stores.jsonl.changes import ChangeNotes
 from kipu.stores.jsonl.entry import LogEntry
 from kipu.stores.jsonl.index import Index
 from kipu.stores.jsonl.lease import LeaseFile, LeaseState
 from kipu.stores.jsonl.lock import FileLock, WouldWaitError
 from kipu.stores.jsonl.log import GoneError, LogView, SessionLog
 from kipu.stores.jsonl.reader import PageReader
+from kipu.stores.jsonl.segment import segment_name
 from kipu.stores.jsonl.settings import Settings
 from kipu.stores.times import iso_from_us
 
@@ -58,6 +60,7 @@ class Shelf:
         self.index = Index(self.root, url=settings.url, in_memory=settings.read_only)
         self.index_lock = FileLock(os.path.join(self.root, "index.lock"))
         self.bindings = Bindings(self.root, sync=settings.syncs)
+        self.notes = ChangeNotes(self.root)
         self.stale: set[str] = set()  # sessions whose index row could not be written
         self.broken = False  # the index said that it is damaged
         self._logs: OrderedDict[str, OpenLog] = OrderedDict()
@@ -123,6 +126,14 @@ class Shelf:
     @contextmanager
     def locked_raw(self, session_id: str, *, wait_s: float, shared: bool = False) -> Iterator[OpenLog]:
         """Hold a session's lock; what its log holds is not looked at. Raises as `locked` does."""
+        opened = self.take(session_id, wait_s=wait_s, shared=shared)
+        try:
+            yield opened
+        finally:
+            opened.log.lock.release()
+
+    def take(self, session_id: str, *, wait_s: float, shared: bool = False) -> OpenLog:
+        """Take a session's lock; the caller releases it. Raises as `locked` does."""
         while True:
             opened = self.open_log(session_id)
             lock = opened.log.lock
@@ -132,15 +143,11 @@ class Shelf:
                 self._forget_gone(session_id)
                 raise GoneError from None
             if not lock.unlinked:
-                break
+                return opened
             # Erased, and maybe made again, while we waited: the file that we hold guards nothing.
             lock.release()
             lock.close()
             self.drop_log(session_id)
-        try:
-            yield opened
-        finally:
-            lock.release()
 
     def _forget_gone(self, session_id: str) -> None:
         with self._mutex:
@@ -151,7 +158,7 @@ class Shelf:
     def refresh(self, opened: OpenLog) -> LogView:
         """Bring a log's view up to date, under its lock; what others appended goes to the index."""
         log = opened.log
-        if log.view is not None and log.is_current():
+        if log.view is not None and log.is_current_locked():
             return log.view
         hint = self.entry(opened.session_id) if log.view is None else None
         view = log.refresh(hint)
@@ -186,23 +193,30 @@ class Shelf:
     @contextmanager
     def indexing(self, *, wait_s: float) -> Iterator[Index]:
         """Hold the index open and current, and keep others from building it anew meanwhile."""
+        self.enter_index(wait_s)
+        try:
+            yield self.index
+        except apsw.Error as error:
+            raise self.index_failure(error) from error
+        finally:
+            self.index_lock.release()
+
+    def enter_index(self, wait_s: float) -> None:
+        """Take the index's lock, with the index open and current; the caller releases it."""
         while True:
             self.index_lock.acquire(wait_s=wait_s, shared=True)
             if self.index.is_current() and not self.broken:
-                break
+                return
             self.index_lock.release()
             if wait_s <= 0:
                 raise WouldWaitError
             self.rebuild()
-        try:
-            yield self.index
-        except (apsw.CorruptError, apsw.NotADBError, apsw.SQLError) as error:
+
+    def index_failure(self, error: apsw.Error) -> StoreUnavailableError:
+        """Return what to raise for an error of the index, which is made anew next time when it is damaged."""
+        if isinstance(error, (apsw.CorruptError, apsw.NotADBError, apsw.SQLError)):
             self.broken = True
-            raise StoreUnavailableError(store=self.settings.url, reason=f"its index is damaged: {error}") from error
-        except apsw.Error as error:
-            raise StoreUnavailableError(store=self.settings.url, reason=f"its index: {error}") from error
-        finally:
-            self.index_lock.release()
+        return StoreUnavailableError(store=self.settings.url, reason=f"its index: {error}")
 
     def rebuild(self) -> None:
         """Open the index; where it is missing, damaged or of another version, make it from the logs."""
@@ -259,38 +273,34 @@ class Shelf:
         """Compare every log with the index, by size, time and inode, and heal what differs. Takes the index's lock."""
         with self.indexing(wait_s=WAIT_S) as index:
             dead = self.dead_writers()
-            for session_id in self._differing():
+            differing = self._differing()
+            for session_id in differing:
                 with index.transaction():
                     self.heal(session_id)
             for owner in dead:
                 index.unregister(owner)
+            if differing:
+                self.notes.write(differing)
 
     def _differing(self) -> list[str]:
-        known = {
-            row[0]: row[1:]
-            for row in self.index.sql(
-                "SELECT session_id, segment, size, mtime_ns, inode FROM logs JOIN heads USING (id)"
-            )
-        }
-        listed = {row[0] for row in self.index.sql("SELECT session_id FROM heads")}
+        known = self.index.entries()
         there = self.session_ids()
-        gone = (listed | set(known)).difference(there)
+        gone = set(known).difference(there)
         return [*gone, *(session_id for session_id in there if not self._is_known(session_id, known.get(session_id)))]
 
-    def _is_known(self, session_id: str, known: tuple[int, int, int, int] | None) -> bool:
+    def _is_known(self, session_id: str, known: LogEntry | None) -> bool:
         if known is None or session_id in self.stale:
             return False
-        segment, size, mtime_ns, inode = known
         folder = os.path.join(self.root, session_id)
-        if os.access(f"{folder}/{segment + 1:06d}.jsonl", os.F_OK):
+        if os.access(f"{folder}/{segment_name(known.segment + 1)}", os.F_OK):
             return False
-        if segment == 0:
-            return size == 0
+        if known.segment == 0:
+            return known.size == 0
         try:
-            now = os.stat(f"{folder}/{segment:06d}.jsonl")
+            now = os.stat(f"{folder}/{segment_name(known.segment)}")
         except OSError:
             return False
-        return (now.st_size, now.st_mtime_ns, now.st_ino) == (size, mtime_ns, inode)
+        return (now.st_size, now.st_mtime_ns, now.st_ino) == (known.size, known.mtime_ns, known.inode)
 
     # -- bindings --------------------------------------------------------------------------------------------------------
 
@@ -313,5 +323,6 @@ class Shelf:
                 opened.close()
             self._logs.clear()
         self.index.close()
+        self.notes.close()
         for lock in (self.index_lock, self.bindings.lock):
             lock.close()

@@ -223,7 +223,7 @@ class JsonlStore:
         """Yield own events with seq > `after`, then every new one; without a session, all from now on."""
         self._check_open()
         if session_id is None:
-            tracker = Tracker(self._desk, self.read)
+            tracker = Tracker(self._desk, self._shelf.notes, self.read)
             return follow_pages(tracker.read_page, self._announcer, after=0)
         return follow_pages(self._events_after(session_id), self._announcer, after=after)
 
