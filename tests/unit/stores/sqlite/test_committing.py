@@ -1,0 +1,184 @@
+"""Commits: what is synced when, what happens together, and what a failing disk leaves."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import apsw
+import pytest
+
+from kipu.errors import ConflictError, InputError, StoreCorruptError, StoreError, StoreFullError, StoreUnavailableError
+from tests.unit.stores.sqlite.kit import begin, faults, opened, record
+
+
+async def test_every_append_is_synced_when_durability_is_fsync(tmp_path: Path) -> None:
+    """Each append returns after a sync of the log; claims, renewals and releases sync nothing (SQ-5, C2)."""
+    with faults("kipu-count") as vfs:
+        async with opened(tmp_path, vfs="kipu-count") as store:
+            await begin(store)
+            for _ in range(12):
+                vfs.syncs.clear()
+                await store.append("one", [record()])
+                assert vfs.syncs == ["wal"]
+            vfs.syncs.clear()
+            lease = await store.claim("one", owner="me", ttl_s=5)
+            assert lease is not None
+            await store.renew(lease)
+            await store.release(lease)
+            assert vfs.syncs == []
+
+
+async def test_buffered_appends_are_synced_after_ten_events_or_when_urgent(tmp_path: Path) -> None:
+    """Nine events sync nothing, the tenth or an urgent one does, and closing syncs the rest (SQ-6, B53)."""
+    with faults("kipu-count") as vfs:
+        async with opened(tmp_path, vfs="kipu-count", durability="buffered") as store:
+            await store.append("one", [record(event_type="session_init", urgent=True)])
+            vfs.syncs.clear()
+            for _ in range(9):
+                await store.append("one", [record()])
+            assert vfs.syncs == []
+            await store.append("one", [record()])
+            assert vfs.syncs == ["wal"]
+            await store.append("one", [record()])
+            assert vfs.syncs == ["wal"]
+            await store.append("one", [record(urgent=True)])
+            assert vfs.syncs == ["wal", "wal"]
+
+
+async def test_a_buffered_append_is_synced_within_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An event that nothing follows is synced by the clock (SQ-6, B53)."""
+    import os
+
+    synced = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    really = os.fdatasync
+
+    def watched(handle: int) -> None:
+        really(handle)
+        assert os.readlink(f"/proc/self/fd/{handle}").endswith("store.db-wal")
+        loop.call_soon_threadsafe(synced.set)
+
+    async with opened(tmp_path, durability="buffered") as store:
+        await begin(store)
+        monkeypatch.setattr(os, "fdatasync", watched)
+        started_s = loop.time()
+        await store.append("one", [record()])
+        await asyncio.wait_for(synced.wait(), timeout=20)
+        assert loop.time() - started_s >= 0.1
+        monkeypatch.undo()
+
+
+async def test_nothing_is_synced_when_durability_is_os(tmp_path: Path) -> None:
+    """Appends hand their bytes to the operating system and sync nothing (SQ-7)."""
+    with faults("kipu-count") as vfs:
+        async with opened(tmp_path, vfs="kipu-count", durability="os") as store:
+            await begin(store)
+            vfs.syncs.clear()
+            for _ in range(30):
+                await store.append("one", [record(urgent=True)])
+            assert vfs.syncs == []
+
+
+async def test_what_waits_is_committed_together(tmp_path: Path) -> None:
+    """A hundred appends at once cost a few syncs, and each gets its own place (SQ-8)."""
+    with faults("kipu-count") as vfs:
+        async with opened(tmp_path, vfs="kipu-count") as store:
+            await begin(store)
+            vfs.syncs.clear()
+            outcomes = await asyncio.gather(*(store.append("one", [record(str(n))]) for n in range(100)))
+            assert len(vfs.syncs) <= 10
+            assert [outcome.first_seq for outcome in outcomes] == list(range(2, 102))
+
+
+async def test_a_refused_append_hurts_no_other_in_its_commit(tmp_path: Path) -> None:
+    """Among many at once, one that conflicts and one that cannot be stored fail alone (SQ-8, C2)."""
+    async with opened(tmp_path) as store:
+        await begin(store)
+        bad = record()._replace(event_id="\ud83d")
+        calls = [store.append("one", [record(str(n))]) for n in range(5)]
+        calls.insert(2, store.append("one", [bad]))
+        calls.insert(4, store.append("one", [record()], expected_seq=77))
+        outcomes = await asyncio.gather(*calls, return_exceptions=True)
+        assert isinstance(outcomes[2], InputError)
+        assert isinstance(outcomes[4], ConflictError)
+        assert sum(not isinstance(outcome, BaseException) for outcome in outcomes) == 5
+        assert [event.seq for event in await store.read("one")] == [1, 2, 3, 4, 5, 6]
+
+
+async def test_another_writer_is_waited_for_beside_the_event_loop(tmp_path: Path) -> None:
+    """While another connection holds the write lock, the loop goes on; the append stands afterwards (SQ-9, situation 75)."""
+    async with opened(tmp_path) as store:
+        await begin(store)
+        other = apsw.Connection(str(tmp_path / "store.db"))
+        other.execute("BEGIN IMMEDIATE")
+        waiting = asyncio.ensure_future(store.append("one", [record()]))
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert len(await store.read("one")) == 1
+        assert not waiting.done()
+        other.execute("COMMIT")
+        other.close()
+        assert (await waiting).first_seq == 2
+
+
+@pytest.mark.parametrize("method", ["write", "sync"])
+@pytest.mark.parametrize(
+    ("driver", "ours"),
+    [
+        (apsw.FullError, StoreFullError),
+        (apsw.IOError, StoreUnavailableError),
+        (apsw.CorruptError, StoreCorruptError),
+    ],
+)
+async def test_a_failing_disk_is_a_typed_error_and_leaves_the_old_state(
+    tmp_path: Path, method: str, driver: type[apsw.Error], ours: type[StoreError]
+) -> None:
+    """A failed write or sync acknowledges nothing; what stood stands, and when the disk is back it goes on (SQ-11, A52)."""
+    with faults("kipu-fail") as vfs:
+        async with opened(tmp_path, vfs="kipu-fail") as store:
+            await begin(store)
+            await store.append("one", [record("kept")])
+            before = await store.head("one")
+            vfs.fail[method] = driver
+            for _ in range(3):
+                with pytest.raises(ours):
+                    await store.append("one", [record("lost")])
+            assert await store.head("one") == before
+            assert [event.seq for event in await store.read("one")] == [1, 2]
+            vfs.fail.clear()
+            assert (await store.append("one", [record("later")])).first_seq == 3
+        async with opened(tmp_path) as store:
+            assert [event.record.body for event in await store.read("one", after=1)] == [
+                b'{"content":"kept"}',
+                b'{"content":"later"}',
+            ]
+            assert await store.verify() == []
+
+
+async def test_the_log_begins_anew_after_a_failed_sync(tmp_path: Path) -> None:
+    """After a failed sync the database itself is synced before anything more is acknowledged (SQ-12)."""
+    with faults("kipu-fail") as vfs:
+        async with opened(tmp_path, vfs="kipu-fail") as store:
+            await begin(store)
+            vfs.fail["sync"] = apsw.IOError
+            with pytest.raises(StoreUnavailableError):
+                await store.append("one", [record()])
+            vfs.fail.clear()
+            vfs.syncs.clear()
+            await store.append("one", [record()])
+            assert vfs.syncs[-1] == "wal"
+            assert "db" in vfs.syncs
+
+
+async def test_a_body_of_twenty_megabytes_does_not_hold_up_the_loop_thread(tmp_path: Path) -> None:
+    """A big append is written in the writer thread and read back whole (SQ-9)."""
+    async with opened(tmp_path, durability="os") as store:
+        await begin(store)
+        big = asyncio.ensure_future(store.append("one", [record("x" * 20_000_000)]))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert not big.done()
+        await big
+        (event,) = await store.read("one", after=1)
+        assert len(event.record.body) > 20_000_000
