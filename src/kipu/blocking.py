@@ -219,8 +219,12 @@ def open_manager(url: str | None = None, **settings: Any) -> BlockingManager:
 
 
 def open_folder(storage_dir: str | Path = "./sessions", **settings: Any) -> BlockingManager:
-    """Return a manager over a folder of JSONL files, as `FileSystemSessionManager.open`."""
-    return _opened(lambda: FileSystemSessionManager.open(storage_dir, **settings))
+    """Return a `FileSystemSessionManager` over a folder of JSONL files, for use with `with`."""
+
+    async def made() -> SessionManager:
+        return FileSystemSessionManager(storage_dir, **settings)
+
+    return _opened(made)
 
 
 def _opened(make: Callable[[], Coroutine[Any, Any, SessionManager]]) -> BlockingManager:

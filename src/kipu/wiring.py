@@ -128,13 +128,13 @@ async def open_manager(
     **settings: Any,
 ) -> SessionManager:
     """Return a manager over the store at `url` (default: `default_store_url`). Close it, or use it as `async with`."""
-    clock = clock or SystemClock()
+    clock, entropy = clock or SystemClock(), SystemEntropy()
     store = await open_store(url or default_store_url(os.environ), clock=clock)
     return SessionManager(
         store,
         clock=clock,
-        entropy=SystemEntropy(),
-        owner=this_process_owner("manager"),
+        entropy=entropy,
+        owner=this_process_owner(f"manager-{entropy.random_bytes(4).hex()}"),
         principal=principal,
         policy=policy,
         counter=counter,

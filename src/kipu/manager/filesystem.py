@@ -11,11 +11,17 @@ from kipu.stores.jsonl import JsonlStore
 
 
 class FileSystemSessionManager(SessionManager):
-    """Keep sessions as JSONL files under `storage_dir`, one folder per session (B7, B8). Make one with `open`."""
+    """Keep sessions as JSONL files under `storage_dir`, one folder per session (B7, B8).
 
-    @classmethod
-    async def open(cls, storage_dir: str | Path = "./sessions", **settings: Any) -> FileSystemSessionManager:
-        """Return a manager over `storage_dir`, which is created if it is not there; `settings` are `SessionManager`'s."""
-        clock = SystemClock()
-        store = await JsonlStore.open(Path(storage_dir), clock=clock, liveness=SystemLiveness())
-        return cls(store, clock=clock, entropy=SystemEntropy(), owner=this_process_owner("manager"), **settings)
+    The folder is created if it is not there. `settings` are those of `SessionManager`.
+    """
+
+    def __init__(self, storage_dir: str | Path = "./sessions", **settings: Any) -> None:
+        clock, entropy = SystemClock(), SystemEntropy()
+        super().__init__(
+            JsonlStore.open_now(Path(storage_dir), clock=clock, liveness=SystemLiveness()),
+            clock=clock,
+            entropy=entropy,
+            owner=this_process_owner(f"manager-{entropy.random_bytes(4).hex()}"),
+            **settings,
+        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from kipu.context.item import Item
@@ -10,8 +10,9 @@ from kipu.context.policy import WindowPolicy
 from kipu.context.window import Window
 from kipu.errors import SessionNotFoundError
 from kipu.events.boundary import NoteEvent, RewindEvent
+from kipu.events.conversation import ModelCallEvent
 from kipu.events.event import SessionEvent
-from kipu.manager.loader import PAGE, HistoryReader, Opened, item_of, load
+from kipu.manager.loader import PAGE, item_of, load
 from kipu.ports.head import Head, head_from_json, head_to_json
 from kipu.ports.store import EventStore
 from kipu.session.fold import fold_event
@@ -26,33 +27,33 @@ class LiveHistory:
     It never holds anything that is not in the log, but for one thing: a window jump that the next append will record.
     """
 
-    def __init__(self, store: EventStore, opened: Opened, *, policy: WindowPolicy) -> None:
+    def __init__(self, store: EventStore, head: Head, *, policy: WindowPolicy) -> None:
         self._store = store
         self._policy = policy
-        self._take(opened)
-
-    def _take(self, opened: Opened) -> None:
-        head = opened.head
         self._row: dict[str, Any] = head_to_json(head)
         self._head: Head | None = head
-        self.reader = HistoryReader(self._store, opened.spans)
-        self.items: list[Item] = opened.items
-        self.unrecorded_jump: int | None = None
-        anchors = opened.anchors
+
+    @classmethod
+    async def open(cls, store: EventStore, head: Head, *, policy: WindowPolicy) -> LiveHistory:
+        """Return the history of the session with this head."""
+        history = cls(store, head, policy=policy)
+        await history._take(head)
+        return history
+
+    async def _take(self, head: Head) -> None:
+        opened = await load(self._store, head, policy=self._policy)
+        self._row, self._head = head_to_json(head), head
+        self.reader = opened.reader
+        self.items = opened.items
+        self.unrecorded_jump: dict[str, Any] | None = None
         self.window = Window(
             self._policy,
             start_seq=head.window_seq,
-            instruction=self._anchor(anchors, head.instruction_seq, opened.items),
-            summary=self._anchor(anchors, head.compaction_seq, opened.items),
-            pinned=[item for seq in head.pins if (item := anchors.get(seq))],
+            instruction=opened.instruction,
+            summary=opened.summary,
+            pinned=opened.pinned,
         )
-        apart = {head.instruction_seq, head.compaction_seq, *head.pins}
-        consumed = [item for seq, item in sorted(anchors.items()) if seq not in apart]
-        self._extend([*consumed, *opened.items])
-
-    @staticmethod
-    def _anchor(anchors: dict[int, Item], seq: int, items: Iterable[Item]) -> Item | None:
-        return anchors.get(seq) or next((item for item in items if item.seq == seq), None) if seq else None
+        await self._extend(opened.items)
 
     @property
     def head(self) -> Head:
@@ -86,7 +87,7 @@ class LiveHistory:
         head = await self._store.head(self._row["session_id"])
         if head is None:
             raise SessionNotFoundError(session_id=self._row["session_id"])
-        self._take(await load(self._store, head, policy=self._policy))
+        await self._take(head)
 
     async def refresh(self) -> None:
         """Take in what others have appended."""
@@ -106,20 +107,21 @@ class LiveHistory:
         if any(isinstance(item.event, RewindEvent) for item in items):
             await self.reload()
             return
-        self._extend(items)
+        await self._extend(items)
 
-    def _extend(self, items: Sequence[Item]) -> None:
+    async def _extend(self, items: Sequence[Item]) -> None:
+        """Grow the window one event at a time, so that it jumps where it jumped when these events were appended."""
         for item in items:
             self.window.extend([item])
-            recorded = recorded_jump(item.event)
-            if recorded is not None:
+            if records_window(item.event):
                 self.unrecorded_jump = None
-                if recorded > self.window.start_seq:
-                    self.window.jump(recorded)
+            if self.window.missing:
+                found = await self.reader.at(self.window.missing)
+                self.window.extend(found[seq] for seq in sorted(found))
             start = self.window.overflow()
             if start is not None:
+                self.unrecorded_jump = self.window.jump_record(start)
                 self.window.jump(start)
-                self.unrecorded_jump = start
         self._forget()
 
     def _forget(self) -> None:
@@ -130,9 +132,6 @@ class LiveHistory:
         self.items = [item for item in self.items if item.seq >= keep_from]
 
 
-def recorded_jump(event: SessionEvent) -> int | None:
-    """Return where this event says that the window starts, if it says so."""
-    if isinstance(event, NoteEvent) and event.kind == WINDOW_NOTE:
-        start = event.data.get("from")
-        return start if isinstance(start, int) else None
-    return None
+def records_window(event: SessionEvent) -> bool:
+    """Return True when the event says where the window starts."""
+    return isinstance(event, ModelCallEvent) or (isinstance(event, NoteEvent) and event.kind == WINDOW_NOTE)

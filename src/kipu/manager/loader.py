@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from kipu.context.item import Item
 from kipu.context.policy import WindowPolicy
 from kipu.errors import InvalidEventError, SessionNotFoundError
 from kipu.events.boundary import RewindEvent
 from kipu.events.codec import decode, generic_event
+from kipu.events.conversation import AgentMessageEvent, UserMessageEvent
 from kipu.events.event import SessionEvent
 from kipu.events.turn import TurnStartedEvent, TurnSteeredEvent
 from kipu.ports.head import Head
@@ -27,9 +28,11 @@ class Opened:
     """What was read of a session."""
 
     head: Head
-    spans: list[Span]
+    reader: HistoryReader
     items: list[Item]  # ascending, the tail that the window needs
-    anchors: dict[int, Item] = field(default_factory=dict)  # instruction, summary, pinned and consumed events before it
+    instruction: Item | None
+    summary: Item | None
+    pinned: list[Item]  # whole exchanges from before the tail
 
 
 def item_of(stored: StoredEvent) -> Item:
@@ -75,7 +78,9 @@ class HistoryReader:
         """Return at most `limit` items with after < seq <= until, newest first."""
         items: list[Item] = []
         for span in reversed(self._spans):
-            low, high = max(after, span.after), min(until, span.until)
+            # The last span is the session's own log, which grows; the others ended where their child began.
+            high = until if span is self._spans[-1] else min(until, span.until)
+            low = max(after, span.after)
             if high <= low or len(items) >= limit:
                 continue
             wanted = limit - len(items)
@@ -85,16 +90,19 @@ class HistoryReader:
 
     async def forwards(self, *, after: int, until: int | None = None, limit: int = PAGE) -> list[Item]:
         """Return at most `limit` items with after < seq <= until, oldest first."""
-        items: list[Item] = []
+        return [item_of(stored) for stored in await self.stored(after=after, until=until, limit=limit)]
+
+    async def stored(self, *, after: int, until: int | None = None, limit: int = PAGE) -> list[StoredEvent]:
+        """Return at most `limit` events with after < seq <= until as the store has them, oldest first."""
+        found: list[StoredEvent] = []
         for span in self._spans:
             last = span is self._spans[-1]
             low = max(after, span.after)
             high = until if last else min(span.until, until) if until is not None else span.until
-            if len(items) >= limit or (high is not None and high <= low):
+            if len(found) >= limit or (high is not None and high <= low):
                 continue
-            page = await self._store.read(span.session_id, after=low, until=high, limit=limit - len(items))
-            items.extend(item_of(stored) for stored in page)
-        return items
+            found += await self._store.read(span.session_id, after=low, until=high, limit=limit - len(found))
+        return found
 
     async def at(self, seqs: Iterable[int]) -> dict[int, Item]:
         """Return the items of these seqs, those that can be read."""
@@ -128,11 +136,48 @@ async def spans_of(store: EventStore, head: Head) -> list[Span]:
 async def load(store: EventStore, head: Head, *, policy: WindowPolicy) -> Opened:
     """Return what opening this session takes."""
     reader = await HistoryReader.of(store, head)
-    items = await _tail(reader, head, policy)
-    first = items[0].seq if items else head.last_seq + 1
-    wanted = {head.instruction_seq, head.compaction_seq, *head.pins, *_consumed(items)}
-    anchors = await reader.at(sorted(seq for seq in wanted if seq < first))
-    return Opened(head=head, spans=reader.spans, items=items, anchors=anchors)
+    items = await _with_messages(reader, head, items=await _tail(reader, head, policy))
+    first = max(head.window_seq, items[0].seq if items else head.last_seq + 1)
+    anchors = await reader.at(seq for seq in (head.instruction_seq, head.compaction_seq) if seq > 0)
+    pinned: dict[int, Item] = {}
+    for pin in head.pins:
+        if pin < first:
+            pinned.update(await _exchange_at(reader, pin))
+    return Opened(
+        head=head,
+        reader=reader,
+        items=items,
+        instruction=anchors.get(head.instruction_seq),
+        summary=anchors.get(head.compaction_seq),
+        pinned=[pinned[seq] for seq in sorted(pinned)],
+    )
+
+
+async def _with_messages(reader: HistoryReader, head: Head, *, items: list[Item]) -> list[Item]:
+    """Return the items with the messages that wait, or that were consumed here, wherever they arrived: undone turns too."""
+    wanted = set(head.waiting)
+    for item in items:
+        if isinstance(item.event, TurnStartedEvent | TurnSteeredEvent):
+            wanted.update(item.event.consumes)
+    found = await reader.at(sorted(wanted - {item.seq for item in items}))
+    return sorted([*items, *found.values()]) if found else items
+
+
+async def _exchange_at(reader: HistoryReader, seq: int) -> dict[int, Item]:
+    """Return the items of the exchange around an event: a message alone, or an answer with its calls and their results."""
+    before = await reader.backwards(until=seq)
+    found: dict[int, Item] = {}
+    for item in before:
+        found[item.seq] = item
+        if isinstance(item.event, UserMessageEvent | AgentMessageEvent):
+            break
+    if before and isinstance(before[0].event, UserMessageEvent):
+        return {before[0].seq: before[0]}
+    for item in await reader.forwards(after=seq):
+        if isinstance(item.event, UserMessageEvent | AgentMessageEvent):
+            break
+        found[item.seq] = item
+    return found
 
 
 async def _tail(reader: HistoryReader, head: Head, policy: WindowPolicy) -> list[Item]:
@@ -155,11 +200,3 @@ async def _tail(reader: HistoryReader, head: Head, policy: WindowPolicy) -> list
             tokens += item.tokens
             messages += item.tokens > 0
     return newest_first[::-1]
-
-
-def _consumed(items: list[Item]) -> set[int]:
-    seqs: set[int] = set()
-    for item in items:
-        if isinstance(item.event, TurnStartedEvent | TurnSteeredEvent):
-            seqs.update(item.event.consumes)
-    return seqs - {item.seq for item in items}

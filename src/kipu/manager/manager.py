@@ -6,7 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 from kipu.context.policy import WindowPolicy
 from kipu.context.tokens import EstimateCounter
@@ -19,7 +19,7 @@ from kipu.errors import (
     SessionNotFoundError,
 )
 from kipu.events import ids
-from kipu.events.boundary import ForkPoint, SessionInitEvent, StatusChangedEvent
+from kipu.events.boundary import ForkPoint, KeyBoundEvent, SessionInitEvent, StatusChangedEvent
 from kipu.events.conversation import UserMessageEvent
 from kipu.events.event import SessionEvent
 from kipu.manager.access import Verb, may, require
@@ -27,7 +27,6 @@ from kipu.manager.anchors import anchors_at
 from kipu.manager.cache import SessionCache
 from kipu.manager.criteria import query_of
 from kipu.manager.history import LiveHistory
-from kipu.manager.loader import load
 from kipu.manager.lock import DEFAULT_TTL_S, SessionLock
 from kipu.manager.protocol import BaseSessionManager
 from kipu.manager.searching import Searcher, SearchHit
@@ -42,6 +41,10 @@ from kipu.session.key import SessionKey
 from kipu.session.patch import patch_for
 
 logger = logging.getLogger(__name__)
+
+# The class below has a method `list`; within it the built-in one is named by these.
+Ids: TypeAlias = list[str]
+Heads: TypeAlias = list[Head]
 
 
 class SessionManager(BaseSessionManager):
@@ -158,6 +161,27 @@ class SessionManager(BaseSessionManager):
         finally:
             await self.store.release(lease)
 
+    async def bind_key(self, key: str | SessionKey, session_id: str, *, principal: Principal | None = None) -> None:
+        """Let `key` lead to this session from now on; the binding and its record in the log are one transaction.
+
+        Raises: SessionNotFoundError, ConflictError (somebody bound the key meanwhile).
+        """
+        caller = principal or self.principal
+        text = self._key_text(key, caller)
+        session = await self.open(session_id, principal=caller)
+        require(caller, Verb.CONFIGURE, head=session.head, session_id=session_id)
+        before = await self.store.resolve(text)
+        if before is not None and before != session_id:
+            await self.open(before, principal=caller)  # somebody else's key is not taken over
+        if before == session_id and session.key == text:
+            return
+        bound = KeyBoundEvent(key=text, previous_session_id=before)
+        prepared = await self.writer.prepare(session_id, bound, principal=caller.id)
+        await self.store.append(
+            session_id, [prepared.record], head=patch_for([prepared.event]), bind=Binding(text, before)
+        )
+        await session.refresh()
+
     async def add_alias(
         self, alias: str | SessionKey, key: str | SessionKey, *, principal: Principal | None = None
     ) -> None:
@@ -209,10 +233,10 @@ class SessionManager(BaseSessionManager):
         session = self._cache.get(session_id)
         if session is None:
             head = require(caller, Verb.READ, head=await self.store.head(session_id), session_id=session_id)
-            opened = await load(self.store, head, policy=self.policy)
+            history = await LiveHistory.open(self.store, head, policy=self.policy)
             session = self._cache.get(session_id)  # another task may have opened it while this one read
             if session is None:
-                session = Session(self, LiveHistory(self.store, opened, policy=self.policy))
+                session = Session(self, history)
                 self._cache.put(session_id, session)
         require(caller, Verb.READ, head=session.head, session_id=session_id)
         await self._cache.shrink(on_failure=_keep_unsaved)
@@ -251,7 +275,7 @@ class SessionManager(BaseSessionManager):
 
     async def list_sessions(
         self, filter_criteria: Mapping[str, Any] | None = None, *, principal: Principal | None = None
-    ) -> list[str]:
+    ) -> Ids:
         """Return the ids that match: created_before/after, active_before/after, status, owner, tags, key, metadata (B26)."""
         return [head.session_id async for head in self.heads(query_of(filter_criteria or {}), principal=principal)]
 
@@ -304,8 +328,8 @@ class SessionManager(BaseSessionManager):
             channel = message.channel or parsed.channel
             parts = (caller.tenant, channel, parsed.account or "", message.source_message_id, revision)
             arrival = "arrival:" + "/".join(part.replace("%", "%25").replace("/", "%2F") for part in parts)
-        stored = await session.add_event(message, principal=caller, idempotency_key=arrival)
-        return Appended(stored.session_id, stored.seq, stored.seq, duplicate=stored.event_id != message.event_id != "")
+        appended, _ = await session.append([message], principal=caller, idempotency_key=arrival)
+        return appended
 
     async def acquire(self, key: str | SessionKey, *, principal: Principal | None = None) -> SessionLock:
         """Return the lock of the session that `key` leads to: the same one while anybody holds or waits for it (A37)."""
@@ -343,8 +367,8 @@ class SessionManager(BaseSessionManager):
             await session.lock.release()
         return True
 
-    async def _forks(self, session_id: str) -> list[Head]:
-        forks: list[Head] = []
+    async def _forks(self, session_id: str) -> Heads:
+        forks: Heads = []
         query = SessionQuery(forked_from=session_id, limit=500)
         while True:
             page = await self.store.list(query)

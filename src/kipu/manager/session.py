@@ -30,7 +30,7 @@ from kipu.manager.turn import Turn
 from kipu.manager.writer import Prepared
 from kipu.ports.head import Head, HeadPatch
 from kipu.ports.principal import Principal
-from kipu.ports.store import Appended
+from kipu.ports.store import Appended, StoredEvent
 from kipu.session.branch import visible
 from kipu.session.lifecycle import ACTIVE, check_transition, revives
 from kipu.session.patch import WINDOW_NOTE, patch_for
@@ -145,9 +145,24 @@ class Session:
 
         Without a `token`, and without holding the lock, what needs a lease is stored only while nobody has it.
         """
-        caller = self._allow(Verb.APPEND, principal)
         if not events:
             return []
+        _, stored = await self.append(
+            events, principal=principal, expected_seq=expected_seq, idempotency_key=idempotency_key, token=token
+        )
+        return stored
+
+    async def append(
+        self,
+        events: Sequence[SessionEvent],
+        *,
+        principal: Principal | None = None,
+        expected_seq: int | None = None,
+        idempotency_key: str | None = None,
+        token: int | None = None,
+    ) -> tuple[Appended, list[SessionEvent]]:
+        """Store a batch as `add_events` does, and return where it stands too, and whether it stood there before (C4)."""
+        caller = self._allow(Verb.APPEND, principal)
         token = self.lock.token if token is None and self.lock.mine else token
         prepared = [await self._prepare(event, caller) for event in events]
         async with self._order:
@@ -161,8 +176,8 @@ class Session:
                 idempotency_key=idempotency_key,
             )
             if appended.duplicate:
-                return await self._first_outcome(appended, len(prepared))
-            return await self._apply(batch, appended, len(prepared))
+                return appended, await self._first_outcome(appended, len(prepared))
+            return appended, await self._apply(batch, appended, count=len(prepared))
 
     async def _prepare(self, event: SessionEvent, caller: Principal) -> Prepared:
         if isinstance(event, InstructionEvent | CompactionEvent) and not event.previous_seq:
@@ -179,7 +194,7 @@ class Session:
         """Return what has to be recorded before the batch: a window jump, and waking up when somebody uses it again."""
         before: list[SessionEvent] = []
         if self._history.unrecorded_jump is not None:
-            before.append(NoteEvent(kind=WINDOW_NOTE, data={"from": self._history.unrecorded_jump}))
+            before.append(NoteEvent(kind=WINDOW_NOTE, data=self._history.unrecorded_jump))
         uses = any(entry.record.event_type in ("user_message", "turn_started") for entry in batch)
         if (
             uses
@@ -189,7 +204,7 @@ class Session:
             before.append(StatusChangedEvent(status="active", reason="use"))
         return [await self._manager.writer.prepare(self.session_id, event) for event in before]
 
-    async def _apply(self, batch: Sequence[Prepared], appended: Appended, count: int) -> list[SessionEvent]:
+    async def _apply(self, batch: Sequence[Prepared], appended: Appended, *, count: int) -> list[SessionEvent]:
         if appended.first_seq > self._history.last_seq + 1:
             missed = await self._store.read(
                 self.session_id, after=self._history.last_seq, until=appended.first_seq - 1, limit=PAGE
@@ -244,16 +259,22 @@ class Session:
         self,
         *,
         consumes: Sequence[int] | None = None,
+        take: int | None = None,
         policy: str = "followup",
         wait_s: float | None = None,
         principal: Principal | None = None,
     ) -> Turn:
-        """Return a turn to be entered with `async with`; it consumes what waits unless `consumes` says which (A39, C3)."""
+        """Return a turn to be entered with `async with` (A39, C3).
+
+        It consumes the messages that wait: all, the oldest `take`, or those that `consumes` names. Entering waits for the
+        session at most `wait_s`. Entering raises: SessionBusyError, ConflictError (a named message is not waiting any more).
+        """
         self._allow(Verb.APPEND, principal)
         return Turn(
             self,
             turn_id=self._manager.mint("turn"),
             consumes=None if consumes is None else list(consumes),
+            take=take,
             policy=policy,
             wait_s=wait_s,
             principal=principal,
@@ -336,6 +357,16 @@ class Session:
                 yield item.event
             if len(page) < PAGE:
                 return
+            after = page[-1].seq
+
+    async def records(self, *, principal: Principal | None = None) -> AsyncIterator[StoredEvent]:
+        """Yield every event as the store has it, its body unread, the shared events of a fork first (C11)."""
+        self._allow(Verb.READ, principal)
+        await self.refresh()
+        after = 0
+        while page := await self._history.reader.stored(after=after):
+            for stored in page:
+                yield stored
             after = page[-1].seq
 
     async def get_recent_events(self, n: int = 10, *, principal: Principal | None = None) -> list[SessionEvent]:
@@ -422,7 +453,7 @@ class Session:
                         [entry.record for entry in batch],
                         head=patch_for([entry.event for entry in batch]),
                     )
-                    await self._apply(batch, appended, len(batch))
+                    await self._apply(batch, appended, count=len(batch))
 
     def _allow(self, verb: Verb, principal: Principal | None) -> Principal:
         caller = principal or self._manager.principal

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from kipu.errors import LeaseLostError
+from kipu.errors import ConflictError, LeaseLostError
 from kipu.events.event import SessionEvent
 from kipu.events.turn import TurnFinishedEvent, TurnStartedEvent
 from kipu.ports.principal import Principal
@@ -30,12 +31,15 @@ class Turn:
         *,
         turn_id: str,
         consumes: list[int] | None,
+        take: int | None,
         policy: str,
         wait_s: float | None,
         principal: Principal | None,
     ) -> None:
         self._session = session
+        self._lock = session.lock
         self._consumes = consumes
+        self._take = take
         self._policy = policy
         self._wait_s = wait_s
         self._principal = principal
@@ -52,24 +56,45 @@ class Turn:
     async def add_events(self, events: list[SessionEvent]) -> list[SessionEvent]:
         """Append events of this turn as one batch, such as an answer with all its calls."""
         stamped = [event if event.turn_id else event.model_copy(update={"turn_id": self.id}) for event in events]
-        return await self._session.add_events(stamped, principal=self._principal, token=self._session.lock.token)
+        return await self._session.add_events(stamped, principal=self._principal, token=self._lock.token)
 
     async def __aenter__(self) -> Self:
-        lock = self._session.lock
-        if not lock.mine:
-            await lock.acquire(wait_s=self._wait_s)
+        if not self._lock.mine:
+            await self._lock.acquire(wait_s=self._wait_s)
             self._entered_lock = True
         try:
-            await self._session.refresh()
-            waiting = self._session.head.waiting
-            consumes = list(waiting) if self._consumes is None else self._consumes
-            await self.add_event(
-                TurnStartedEvent(turn_id=self.id, consumes=consumes, policy=self._policy, token=lock.token)
-            )
+            await self._start()
         except BaseException:
             await self._leave()
             raise
         return self
+
+    async def _start(self) -> None:
+        """Take the messages out of the mailbox; whoever cancels or takes one at the same time, only one of the two gets it."""
+        while True:
+            await self._session.refresh()
+            consumes = self._taken(self._session.head.waiting)
+            started = TurnStartedEvent(turn_id=self.id, consumes=consumes, policy=self._policy, token=self._lock.token)
+            try:
+                await self._session.add_events(
+                    [started],
+                    principal=self._principal,
+                    expected_seq=self._session.history.last_seq if consumes else None,
+                    token=self._lock.token,
+                )
+            except ConflictError:  # something arrived in between: look again
+                continue
+            return
+
+    def _taken(self, waiting: Sequence[int]) -> list[int]:
+        if self._consumes is None:
+            return list(waiting[: self._take])
+        gone = sorted(set(self._consumes) - set(waiting))
+        if gone:
+            raise ConflictError(
+                session_id=self._session.session_id, expected=f"message {gone[0]} waiting", actual="taken"
+            )
+        return self._consumes
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -95,4 +120,4 @@ class Turn:
     async def _leave(self) -> None:
         if self._entered_lock:
             self._entered_lock = False
-            await self._session.lock.release()
+            await self._lock.release()

@@ -171,7 +171,8 @@ def _combine(row: JsonObject, patch: HeadPatch) -> None:
     for name, value in patch.max.items():
         row[name] = max(row.get(name) or type(value)(), value)
     for name, value in patch.min.items():
-        row[name] = min(row.get(name, value), value)
+        if name in row:  # what was never set is at its least already
+            row[name] = min(row[name], value)
     for name, changes in patch.merge.items():
         merged = {**(row.get(name) or {}), **changes}
         row[name] = {key: value for key, value in merged.items() if value is not None}

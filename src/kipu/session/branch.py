@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from kipu.events.boundary import RewindEvent
@@ -31,17 +31,18 @@ def lineage(ancestors: Sequence[tuple[str, int]], session_id: str, *, last_seq: 
     return [span for span in spans if span.until > span.after]
 
 
-def undone(rewinds: Iterable[RewindEvent]) -> list[tuple[int, int]]:
-    """Return the open intervals (to_seq, rewind seq) that are undone, newest last, nested ones merged into the outer."""
+def undone(events: Sequence[SessionEvent]) -> list[tuple[int, int]]:
+    """Return the open intervals (to_seq, rewind seq) that are undone, newest first; `events` are in the order of their seq.
+
+    Read from the tip back: each rewind that is met leads to what came before its point. So a rewind that was itself undone
+    hides nothing, and going back to a point before an earlier rewind shows what stood there then.
+    """
     intervals: list[tuple[int, int]] = []
-    for rewind in sorted(rewinds, key=lambda event: event.seq):
-        while intervals and intervals[-1][0] >= rewind.to_seq:
-            intervals.pop()
-        if intervals and intervals[-1][1] > rewind.to_seq:
-            # It goes back into a range that an earlier rewind had left behind: what is visible there is its end.
-            intervals[-1] = (intervals[-1][0], max(intervals[-1][1], rewind.seq))
-            continue
-        intervals.append((rewind.to_seq, rewind.seq))
+    tip = events[-1].seq if events else 0
+    for event in reversed(events):
+        if event.seq <= tip and isinstance(event, RewindEvent) and event.to_seq < event.seq:
+            intervals.append((event.to_seq, event.seq))
+            tip = event.to_seq
     return intervals
 
 
@@ -52,5 +53,5 @@ def is_undone(seq: int, intervals: Sequence[tuple[int, int]]) -> bool:
 
 def visible(events: Sequence[SessionEvent]) -> list[SessionEvent]:
     """Return the events that no rewind among them has undone."""
-    intervals = undone(event for event in events if isinstance(event, RewindEvent))
+    intervals = undone(events)
     return [event for event in events if not is_undone(event.seq, intervals)]

@@ -7,7 +7,6 @@ import logging
 import weakref
 
 import pytest
-from kipu.stores.wrapper import WrappedStore
 
 from kipu.context.policy import WindowPolicy
 from kipu.errors import StoreClosedError, StoreFullError
@@ -15,6 +14,7 @@ from kipu.events.boundary import NoteEvent
 from kipu.events.conversation import AgentMessageEvent, UserMessageEvent
 from kipu.manager.session import Session
 from kipu.ports.store import Appended
+from kipu.stores.wrapper import WrappedStore
 from tests.acceptance.manager.conftest import Opener
 
 SMALL = WindowPolicy(max_tokens=400, max_messages=500)
@@ -77,7 +77,7 @@ async def test_a_session_is_saved_before_it_is_evicted(opener: Opener) -> None:
     await manager.get_or_create("cli:b")
     last = (await session.get_recent_events(1))[0]
     assert isinstance(last, NoteEvent)
-    assert last.data["from"] == jump
+    assert last.data == jump
 
 
 class FullStore(WrappedStore):

@@ -30,6 +30,7 @@ def test_rewinds_nest() -> None:
     """A rewind further back hides the earlier rewind's range too; one of a later part leaves it (C11)."""
     assert seen(log(1, 2, 3, (4, 2), 5, (6, 1), 7)) == [1, 7]
     assert seen(log(1, 2, 3, (4, 1), 5, 6, (7, 5), 8)) == [1, 5, 8]
+    assert seen(log(1, 2, 3, (4, 1), 5, (6, 3), 7)) == [1, 2, 3, 7]
 
 
 def test_a_rewind_to_the_start_hides_everything_before_it() -> None:

@@ -85,23 +85,47 @@ class JsonlStore:
         name: str = "store",
         url: str | None = None,
     ) -> JsonlStore:
-        """Open the store in a folder, which is made where there is none.
+        """Open the store in a folder, which is made where there is none, without keeping the event loop waiting.
 
         A folder of a newer format is opened for reading only. What a dead process left is put in order first.
         """
+        return await asyncio.to_thread(
+            cls.open_now,
+            root,
+            clock=clock,
+            liveness=liveness,
+            durability=durability,
+            segment_bytes=segment_bytes,
+            name=name,
+            url=url,
+        )
+
+    @classmethod
+    def open_now(
+        cls,
+        root: str | os.PathLike[str],
+        *,
+        clock: Clock,
+        liveness: Liveness,
+        durability: Durability = "fsync",
+        segment_bytes: int = SEGMENT_BYTES,
+        name: str = "store",
+        url: str | None = None,
+    ) -> JsonlStore:
+        """Open the store as `open` does, for whoever constructs one where nothing can be awaited."""
         engine.check_engine()
-        path = os.path.abspath(root)  # noqa: ASYNC240 - asks nobody
+        path = os.path.abspath(root)
         address = url or f"jsonl://{path}"
         with translating(address):
             found = prepare_root(path, url=address, sync=durability != "os")
         settings = Settings(path, address, durability, segment_bytes, found)
         owner = this_process_owner(f"{name}-{os.urandom(6).hex()}")
         shelf = Shelf(settings, clock=clock, liveness=liveness, owner=owner)
-        store = cls(shelf)
         try:
-            await asyncio.to_thread(store._begin)
+            store = cls(shelf)
+            store._begin()
         except BaseException:
-            await store.close()
+            shelf.close()
             raise
         return store
 
