@@ -41,12 +41,12 @@ def erase_rows(
     return ErasureReceipt(session_id, erased_at, removed)
 
 
-def purge(connection: apsw.Connection, file: DatabaseFile, *, wait_s: float = READERS_WAIT_S) -> None:
+def purge(connection: apsw.Connection, file: DatabaseFile) -> None:
     """Remove the copies that rows leave in the log and in pages, then finish the tombstones.
 
     Raises: StoreUnavailableError while readers keep the log in use; the tombstones stay unfinished, and a later call goes on.
     """
-    deadline_s = time.monotonic() + wait_s
+    deadline_s = time.monotonic() + READERS_WAIT_S
     scrubber = file.connect()
     try:
         while True:
