@@ -7,18 +7,20 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote
 
-from kipu.context.policy import WindowPolicy
 from kipu.errors import StoreUrlError
-from kipu.manager.manager import SessionManager
 from kipu.ports.clock import Clock
 from kipu.ports.owner import Liveness
 from kipu.ports.principal import Principal
 from kipu.ports.store import EventStore
 from kipu.ports.tokens import TokenCounter
 from kipu.stores.host import SystemClock, SystemEntropy, SystemLiveness, this_process_owner
+
+if TYPE_CHECKING:
+    from kipu.context.policy import WindowPolicy
+    from kipu.manager.manager import SessionManager
 
 DURABILITIES = ("fsync", "buffered", "os")
 _URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<place>[^?]*)(\?(?P<query>.*))?", re.DOTALL)
@@ -128,6 +130,8 @@ async def open_manager(
     **settings: Any,
 ) -> SessionManager:
     """Return a manager over the store at `url` (default: `default_store_url`). Close it, or use it as `async with`."""
+    from kipu.manager.manager import SessionManager
+
     clock, entropy = clock or SystemClock(), SystemEntropy()
     store = await open_store(url or default_store_url(os.environ), clock=clock)
     return SessionManager(

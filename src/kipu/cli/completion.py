@@ -22,15 +22,20 @@ def complete_session(incomplete: str) -> list[tuple[str, str]]:
 async def _newest(incomplete: str) -> list[tuple[str, str]]:
     from kipu.cli.settings import Settings
     from kipu.interop.printable import printable_line
+    from kipu.manager.listing import all_heads
+    from kipu.ports.principal import Principal
     from kipu.ports.store import SessionQuery
-    from kipu.wiring import open_manager
+    from kipu.wiring import default_store_url, open_store
 
     settings = Settings.load(os.environ, options={})
-    async with await open_manager(settings["store"]) as manager:
-        found: list[tuple[str, str]] = []
-        async for head in manager.heads(SessionQuery(limit=500)):
+    store = await open_store(settings["store"] or default_store_url(os.environ))
+    found: list[tuple[str, str]] = []
+    try:
+        async for head in all_heads(store, SessionQuery(limit=500), principal=Principal.local()):
             if head.session_id.startswith(incomplete):
                 found.append((head.session_id, printable_line(head.display_title)[:60]))
             if len(found) == OFFERED:
                 break
-        return found
+    finally:
+        await store.close()
+    return found

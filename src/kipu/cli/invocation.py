@@ -15,6 +15,7 @@ from kipu.cli.settings import Settings
 
 if TYPE_CHECKING:
     from kipu.manager.manager import SessionManager
+    from kipu.ports.store import EventStore
 
 T = TypeVar("T")
 
@@ -44,6 +45,17 @@ class Invocation:
 
         async with await open_manager(self.settings["store"]) as manager:
             yield manager
+
+    @asynccontextmanager
+    async def store(self) -> AsyncIterator[EventStore]:
+        """Open the store alone, for what needs no session, and close it."""
+        from kipu.wiring import default_store_url, open_store
+
+        store = await open_store(self.settings["store"] or default_store_url(os.environ))
+        try:
+            yield store
+        finally:
+            await store.close()
 
 
 def begin(context: typer.Context, *, store: str | None = None, json: bool = False, **options: str | None) -> Invocation:

@@ -97,12 +97,14 @@ async def _ls(invocation: Invocation, query: SessionQuery, most: int | None) -> 
     from dataclasses import replace
 
     from kipu.cli.head_view import COLUMNS, head_json, head_row
+    from kipu.manager.listing import all_heads
+    from kipu.ports.principal import Principal
 
     if most is not None:
         query = replace(query, limit=min(most + 1, query.limit))
     found: list[Head] = []
-    async with invocation.manager() as manager:
-        async for head in manager.heads(query):
+    async with invocation.store() as store:
+        async for head in all_heads(store, query, principal=Principal.local()):
             found.append(head)
             if most is not None and len(found) > most:
                 break

@@ -27,6 +27,7 @@ from kipu.manager.anchors import anchors_at
 from kipu.manager.cache import SessionCache
 from kipu.manager.criteria import query_of
 from kipu.manager.history import LiveHistory
+from kipu.manager.listing import all_heads, list_heads
 from kipu.manager.lock import DEFAULT_TTL_S, SessionLock
 from kipu.manager.protocol import BaseSessionManager
 from kipu.manager.searching import Searcher, SearchHit
@@ -253,25 +254,15 @@ class SessionManager(BaseSessionManager):
 
     async def list(self, query: SessionQuery | None = None, *, principal: Principal | None = None) -> Page[Head]:
         """Return a page of the principal's sessions, most recently active first (B26); trash is only listed when asked for."""
-        caller = principal or self.principal
-        query = query or SessionQuery()
-        query = replace(query, tenant=caller.tenant, owner=query.owner if caller.is_admin else caller.id)
-        if query.statuses is None:
-            query = replace(query, statuses=frozenset({"active", "expired", "archived"}))
-        return await self.store.list(query)
+        return await list_heads(self.store, query or SessionQuery(), principal=principal or self.principal)
 
     async def heads(
         self, query: SessionQuery | None = None, *, principal: Principal | None = None
     ) -> AsyncIterator[Head]:
         """Yield every head that matches, page by page."""
         query = query or SessionQuery(limit=500)
-        while True:
-            page = await self.list(query, principal=principal)
-            for head in page.items:
-                yield head
-            if page.cursor is None:
-                return
-            query = replace(query, cursor=page.cursor)
+        async for head in all_heads(self.store, query, principal=principal or self.principal):
+            yield head
 
     async def list_sessions(
         self, filter_criteria: Mapping[str, Any] | None = None, *, principal: Principal | None = None

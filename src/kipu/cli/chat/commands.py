@@ -117,7 +117,7 @@ async def _rewind(chat: Conversation, rest: str) -> None:
 
 async def _title(chat: Conversation, rest: str) -> None:
     if not rest:
-        chat.screen.say(_current(chat).title)
+        chat.screen.show(_current(chat).title)
     else:
         session = await chat.ensure_session()
         await session.set_metadata(title=rest)
@@ -129,7 +129,7 @@ async def _model(chat: Conversation, rest: str) -> None:
     if rest:
         await chat.change_model(rest)
     else:
-        chat.screen.say(f"{chat.model.name}; change it with /model NAME")
+        chat.screen.show(f"{chat.model.name}; change it with /model NAME")
     chat.screen.result({"command": "model", "model": chat.model.name})
 
 
@@ -140,7 +140,7 @@ async def _window(chat: Conversation, rest: str) -> None:
     described = chat.model.describe()
     rendering = await session.render(rest or "neutral", provider=described.provider, model=described.model)
     for line in window_lines(session, rendering):
-        chat.screen.say(line, style="")
+        chat.screen.show(line)
     chat.screen.result({"command": "window", **window_json(session, rendering)})
 
 
@@ -149,7 +149,7 @@ async def _stats(chat: Conversation, rest: str) -> None:
 
     found = await store_stats(chat.manager) if rest == "all" else await session_stats(_current(chat))
     for name, value in found.items():
-        chat.screen.say(f"{name.replace('_', ' ')}: {value}", style="")
+        chat.screen.show(f"{name.replace('_', ' ')}: {value}")
     chat.screen.result({"command": "stats", **found})
 
 
@@ -160,7 +160,7 @@ async def _retry(chat: Conversation, rest: str) -> None:
 
 async def _help(chat: Conversation, rest: str) -> None:
     for name, command in COMMANDS.items():
-        chat.screen.say(f"/{name} {command.takes}".ljust(28) + command.meaning, style="")
+        chat.screen.show(f"/{name} {command.takes}".ljust(28) + command.meaning)
     chat.screen.result({"command": "help", "commands": {name: command.meaning for name, command in COMMANDS.items()}})
 
 

@@ -46,10 +46,15 @@ class Screen:
         self._fresh_line()
         self.output.say(text, style=style)
 
+    def show(self, text: str) -> None:
+        """Show a line that a command was asked for."""
+        self._fresh_line()
+        self._write(printable(text) + "\n")
+
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Show rows."""
-        for row in rows:
-            self.say("  ".join(row))
+        """Show rows that a command was asked for."""
+        self._fresh_line()
+        self.output.table(columns, rows)
 
     def result(self, record: dict[str, Any]) -> None:
         """Give a program the result of a command."""
@@ -69,6 +74,12 @@ class JsonScreen(Screen):
 
     def piece(self, text: str) -> None:
         """Show nothing: the whole answer comes at its end."""
+
+    def show(self, text: str) -> None:
+        """Show nothing: the command's record says it."""
+
+    def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """Show nothing: the command's record says it."""
 
     def end_answer(self, record: dict[str, Any]) -> None:
         """Write the turn as one line."""
@@ -112,11 +123,6 @@ class TerminalScreen(Screen):
         """Show a message that is no answer."""
         self._fresh_line()
         self._print(printable(text), style=style, end="\n")
-
-    def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Draw rows."""
-        self._fresh_line()
-        self.output.table(columns, rows)
 
     def _write(self, text: str) -> None:
         self._print(text, style="", end="")

@@ -1,0 +1,31 @@
+"""Listing what a principal may see, from heads alone: no session is opened, no event is read."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+from kipu.ports.head import Head
+from kipu.ports.principal import Principal
+from kipu.ports.store import EventStore, Page, SessionQuery
+
+LISTED_STATUSES = frozenset({"active", "expired", "archived"})
+
+
+async def list_heads(store: EventStore, query: SessionQuery, *, principal: Principal) -> Page[Head]:
+    """Return a page of the principal's sessions; trash is only listed when asked for (A20, C19)."""
+    owner = query.owner if principal.is_admin else principal.id
+    return await store.list(
+        replace(query, tenant=principal.tenant, owner=owner, statuses=query.statuses or LISTED_STATUSES)
+    )
+
+
+async def all_heads(store: EventStore, query: SessionQuery, *, principal: Principal) -> AsyncIterator[Head]:
+    """Yield every head that matches, page by page."""
+    while True:
+        page = await list_heads(store, query, principal=principal)
+        for head in page.items:
+            yield head
+        if page.cursor is None:
+            return
+        query = replace(query, cursor=page.cursor)
