@@ -1,0 +1,226 @@
+"""One session copied: what the target has is compared, what it lacks is appended and read back."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+
+import orjson
+
+from kipu.errors import BlobNotFoundError, ConflictError, CopyMismatchError
+from kipu.events.boundary import KeyBoundEvent, NoteEvent, SessionInitEvent
+from kipu.events.event import SessionEvent
+from kipu.manager.loader import item_of
+from kipu.manager.lock import SessionLock
+from kipu.manager.lost_events import Kept, WholeHistory
+from kipu.manager.replaying import HeadReplay, difference
+from kipu.ports.head import Head, head_to_json
+from kipu.ports.store import EventStore, Record
+
+ALIAS_NOTE = "kipu.alias"
+_WAIT_S = 5.0
+_LEASE_S = 30.0
+
+
+class SessionCopy:
+    """Bring one session of the target to where the source's `head` is.
+
+    Every append says which event it follows, so that two copies at once, or somebody's message in between, end in a
+    conflict and never in a mixture. While more than one append is needed the session is locked, so that no worker takes a
+    half of it for the whole.
+    """
+
+    def __init__(
+        self,
+        source: EventStore,
+        target: EventStore,
+        *,
+        head: Head,
+        owner: str,
+        verify: bool,
+        moved: Callable[[int], None],
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._head = head
+        self._id = head.session_id
+        self._verify = verify
+        self._moved = moved
+        self._lock = SessionLock(target, self._id, owner=owner, ttl_s=_LEASE_S)
+        self._locked = False
+        self._there: Head | None = None
+        self._replay = HeadReplay({})
+        self._keys: dict[str, None] = {}
+        self.events = self.blobs = self.bindings = self.lost = 0
+        self.notes: list[str] = []
+
+    @property
+    def changed(self) -> bool:
+        """Return True when the target lacked anything."""
+        return bool(self.events or self.blobs or self.bindings)
+
+    async def run(self) -> None:
+        """Do it. Raises: CopyMismatchError, SessionErasedError, SessionBusyError, ConcurrencyError, StoreError."""
+        await self._meet()
+        try:
+            await self._copy_events()
+            if self._there is not None:
+                await self._copy_blobs()
+            await self._check_head()
+            await self._bind_keys()
+        finally:
+            if self._locked:
+                await self._lock.release()
+
+    async def _meet(self) -> None:
+        """Take a fresh look at both sides."""
+        self._head = await self._source.head(self._id) or self._head
+        base = self._head.base_seq
+        self._there = await self._target.head(self._id)
+        if self._there is None:
+            self._replay = HeadReplay(head_to_json(Head(session_id=self._id, last_seq=base)))
+            if base:
+                self._replay.put(base_seq=base)
+            return
+        if (self._there.base_seq, self._there.forked_from) != (base, self._head.forked_from):
+            raise self._mismatch(base + 1, "it begins elsewhere in the target")
+        if self._there.last_seq > self._head.last_seq:
+            raise self._mismatch(self._head.last_seq + 1, "the target goes on with events of its own")
+        self._replay = HeadReplay(head_to_json(self._there))
+
+    def _mismatch(self, seq: int, reason: str) -> CopyMismatchError:
+        return CopyMismatchError(session_id=self._id, seq=seq, reason=reason)
+
+    # ---- events ----------------------------------------------------------------------------------------------------
+
+    async def _copy_events(self) -> None:
+        known = self._there.last_seq if self._there else self._head.base_seq
+        async for page in WholeHistory(self._source, self._head).pages():
+            self.lost += sum(kept.lost for kept in page)
+            for kept in page:
+                self._remember_keys(item_of(kept.stored).event)
+            old = [kept for kept in page if kept.stored.seq <= known]
+            new = page[len(old) :]
+            if old and (self._verify or old[-1].stored.seq == known):
+                await self._compare(old if self._verify else old[-1:])
+            if new:
+                await self._write(new)
+            self._moved(len(page))
+
+    async def _write(self, page: list[Kept]) -> None:
+        last = page[-1].stored.seq == self._head.last_seq
+        if self._there is None and not last:
+            # The beginning alone first: nobody can have work with a session that says nothing yet, then it is locked.
+            await self._append(page[:1], last=False)
+            page = page[1:]
+        if not page:
+            return
+        if self._there is not None and not self._locked:
+            await self._lock.acquire(wait_s=_WAIT_S)
+            self._locked = True
+            await self._copy_blobs()
+        await self._append(page, last=last)
+
+    async def _append(self, page: Sequence[Kept], *, last: bool) -> None:
+        for kept in page:
+            self._replay.take(item_of(kept.stored).event, tokens=kept.stored.record.tokens)
+        head = self._replay.patch_to(head_to_json(self._head), counted=not self.lost) if last else self._replay.patch()
+        first = page[0].stored.seq
+        await self._target.append(
+            self._id,
+            [kept.stored.record for kept in page],
+            head=head,
+            token=self._lock.token,
+            expected_seq=first - 1,
+        )
+        self._there = self._there or self._head
+        self.events += len(page)
+        if self._verify:
+            await self._compare(page)
+
+    async def _compare(self, page: Sequence[Kept]) -> None:
+        """Compare these events with what the target has in their places."""
+        after, until = page[0].stored.seq - 1, page[-1].stored.seq
+        found = await self._target.read(self._id, after=after, until=until, limit=len(page))
+        there = {stored.seq: stored.record for stored in found}
+        for kept in page:
+            seq, record = kept.stored.seq, there.get(kept.stored.seq)
+            if record is None:
+                raise self._mismatch(seq, "it is missing in the target")
+            name = "event_id" if record.event_id != kept.stored.record.event_id else None
+            name = name or (None if kept.lost else _difference(kept.stored.record, record))
+            if name is not None:
+                raise self._mismatch(seq, f"the target has another {name}")
+
+    # ---- the rest --------------------------------------------------------------------------------------------------
+
+    async def _copy_blobs(self) -> None:
+        there = set(await self._target.blobs(self._id))
+        for digest in await self._source.blobs(self._id):
+            if digest in there:
+                continue
+            try:
+                data = await self._source.get_blob(self._id, digest)
+            except BlobNotFoundError:
+                self.notes.append(f"session {self._id}: blob {digest} is missing in the source")
+                continue
+            if hashlib.sha256(data).hexdigest() != digest:
+                self.notes.append(f"session {self._id}: blob {digest} is damaged in the source")
+                continue
+            await self._target.put_blob(self._id, data)
+            if self._verify and await self._target.get_blob(self._id, digest) != data:
+                raise self._mismatch(0, f"blob {digest} reads back otherwise")
+            self.blobs += 1
+
+    async def _check_head(self) -> None:
+        there = await self._target.head(self._id)
+        if there is None:
+            raise self._mismatch(self._head.base_seq + 1, "it is not in the target")
+        name = difference(head_to_json(self._head), head_to_json(there), counted=not self.lost)
+        if name is not None or there.last_seq != self._head.last_seq:
+            raise self._mismatch(there.last_seq, f"the head's {name or 'last_seq'} differs")
+
+    def _remember_keys(self, event: SessionEvent) -> None:
+        key: object = None
+        if isinstance(event, SessionInitEvent | KeyBoundEvent):
+            key = event.key
+        elif isinstance(event, NoteEvent) and event.kind == ALIAS_NOTE:
+            key = event.data.get("key")
+        if isinstance(key, str) and key:
+            self._keys[key] = None
+
+    async def _bind_keys(self) -> None:
+        """Let the keys lead where they lead in the source, but for those that the target has given to a session of its own."""
+        for key in dict.fromkeys([*self._keys, *([self._head.key] if self._head.key else [])]):
+            if await self._source.resolve(key) != self._id:
+                continue
+            bound = await self._target.resolve(key)
+            if bound == self._id:
+                continue
+            if bound is not None and await self._source.head(bound) is None:
+                self.notes.append(
+                    f"key {key} leads to {bound} in the target, which the source does not have; it stays so"
+                )
+                continue
+            try:
+                await self._target.bind(key, self._id, expected=bound)
+            except ConflictError:
+                self.notes.append(f"key {key} was bound by somebody else meanwhile; it stays so")
+                continue
+            self.bindings += 1
+
+
+def _difference(left: Record, right: Record) -> str | None:
+    """Return the name of the first field that differs; bodies that are the same JSON are the same."""
+    for name in Record._fields:
+        mine, other = getattr(left, name), getattr(right, name)
+        if name != "urgent" and mine != other and not (name == "body" and _same_json(mine, other)):
+            return name
+    return None
+
+
+def _same_json(left: bytes, right: bytes) -> bool:
+    try:
+        return bool(orjson.loads(left) == orjson.loads(right))
+    except orjson.JSONDecodeError:
+        return False

@@ -1,0 +1,319 @@
+"""Moving sessions from store to store."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kipu.errors import CopyMismatchError, SessionNotFoundError
+from kipu.events.boundary import GenericEvent, NoteEvent
+from kipu.events.conversation import (
+    AgentMessageEvent,
+    InstructionEvent,
+    ToolCallEvent,
+    ToolResultEvent,
+    UserMessageEvent,
+)
+from kipu.manager.copying import CopyProgress, CopyReport, copy_store
+from kipu.manager.manager import SessionManager
+from kipu.manager.replaying import difference
+from kipu.ports.head import head_to_json
+from kipu.ports.store import EventStore, SessionQuery, StoredEvent
+from kipu.stores.host import SystemClock, SystemEntropy, this_process_owner
+from kipu.wiring import open_store
+
+KINDS = ("memory", "sqlite", "jsonl")
+Opener = Callable[[str], Awaitable[EventStore]]
+
+
+def url_of(kind: str, place: Path) -> str:
+    return {"memory": "memory://", "sqlite": f"sqlite:///{place}.db", "jsonl": f"jsonl:///{place}"}[kind]
+
+
+@pytest.fixture
+async def opened() -> AsyncIterator[Opener]:
+    """Return a function that opens a store; all are closed at the end."""
+    stores: list[EventStore] = []
+
+    async def open_one(url: str) -> EventStore:
+        store = await open_store(url)
+        stores.append(store)
+        return store
+
+    yield open_one
+    for store in stores:
+        await store.close()
+
+
+def manager_of(store: EventStore) -> SessionManager:
+    return SessionManager(store, clock=SystemClock(), entropy=SystemEntropy(), owner=this_process_owner("test"))
+
+
+async def fill(store: EventStore) -> dict[str, str]:
+    """Make sessions of every kind and return their ids by name."""
+    manager = manager_of(store)
+    chat = await manager.get_or_create("telegram:42")
+    await chat.add_event(InstructionEvent(content="be brief"))
+    async with chat.turn() as turn:
+        await turn.add_events(
+            [
+                AgentMessageEvent(content="looking"),
+                ToolCallEvent(tool_name="ls", tool_call_id="c1", tool_input={"a": 1}),
+            ]
+        )
+        await turn.add_event(ToolResultEvent(tool_call_id="c1", result="x" * 100_000))
+    await chat.add_event(UserMessageEvent(content="line \u2028 separator, 日本語, \u0085 and \\u2028"))
+    await chat.pin(2)
+    await chat.pin(2, on=False)
+    await chat.pin(3)
+    await chat.set_metadata(title="A chat", topic="files", tags=["a"])
+    await chat.add_event(GenericEvent(event_type="telepathy", strength=7, nested={"kept": [1, None]}))
+    await manager.add_alias("telegram:42;scope=group", "telegram:42")
+    fork = await chat.fork(4)
+    await fork.add_event(UserMessageEvent(content="another way"))
+    grandchild = await fork.fork()
+    await grandchild.add_event(UserMessageEvent(content="deeper"))
+    old = await manager.get_or_create("cli:p")
+    await old.add_event(UserMessageEvent(content="first"))
+    new = await manager.new_session("cli:p")
+    waiting = await manager.receive("slack:C1", UserMessageEvent(content="answer me", source_message_id="m1"))
+    names = {"chat": chat, "fork": fork, "grandchild": grandchild, "old": old, "new": new}
+    return {**{name: session.session_id for name, session in names.items()}, "waiting": waiting.session_id}
+
+
+async def whole(store: EventStore, session_id: str) -> list[StoredEvent]:
+    head = await store.head(session_id)
+    assert head is not None
+    events: list[StoredEvent] = []
+    while events == [] or events[-1].seq < head.last_seq:
+        events += await store.read(session_id, after=events[-1].seq if events else 0)
+    return events
+
+
+async def assert_same(source: EventStore, target: EventStore) -> int:
+    """Assert that the target has what the source has, and return how many sessions that is."""
+    page = await source.list(SessionQuery(limit=1000))
+    for head in page.items:
+        there = await target.head(head.session_id)
+        assert there is not None
+        assert difference(head_to_json(head), head_to_json(there)) is None
+        assert there.last_seq == head.last_seq
+        assert await whole(target, head.session_id) == await whole(source, head.session_id)
+        digests = await source.blobs(head.session_id)
+        assert await target.blobs(head.session_id) == digests
+        for digest in digests:
+            assert await target.get_blob(head.session_id, digest) == await source.get_blob(head.session_id, digest)
+    assert len((await target.list(SessionQuery(limit=1000))).items) == len(page.items)
+    return len(page.items)
+
+
+async def copied(source: EventStore, target: EventStore, **settings: Any) -> CopyReport:
+    return await copy_store(source, target, owner=this_process_owner("copy"), **settings)
+
+
+@pytest.mark.parametrize(("left", "right"), list(itertools.product(KINDS, KINDS)))
+async def test_copy_moves_everything_in_every_direction(tmp_path: Path, opened: Opener, left: str, right: str) -> None:
+    """Events, heads, keys, aliases, blobs and forks are the same in the target, whatever both are (C22, A21)."""
+    source, target = await opened(url_of(left, tmp_path / "a")), await opened(url_of(right, tmp_path / "b"))
+    names = await fill(source)
+    report = await copied(source, target)
+    assert await assert_same(source, target) == report.sessions == len(names)
+    assert (report.skipped, report.notes, report.lost, report.unchanged) == ((), (), 0, 0)
+    keys = {
+        "telegram:42": names["chat"],
+        "telegram:42;scope=group": names["chat"],
+        "cli:p": names["new"],
+        "slack:C1": names["waiting"],
+    }
+    assert {key: await target.resolve(key) for key in keys} == keys
+    assert report.bindings == len(keys)
+    manager = manager_of(target)
+    grandchild = await manager.open(names["grandchild"])
+    texts = [message["content"] for message in await grandchild.get_context_for_llm() if message["role"] == "user"]
+    assert texts[-2:] == ["another way", "deeper"]
+    due = await target.runnable(now="9999", limit=10)
+    assert [head.session_id for head in due] == [names["waiting"]]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_copy_run_again_adds_only_what_is_new(tmp_path: Path, opened: Opener, kind: str) -> None:
+    """A second copy changes nothing; after new events it adds those, moves the keys that moved, and copies new sessions."""
+    source, target = await opened(url_of(kind, tmp_path / "a")), await opened(url_of(kind, tmp_path / "b"))
+    names = await fill(source)
+    first = await copied(source, target)
+    again = await copied(source, target)
+    assert (again.events, again.blobs, again.bindings, again.unchanged) == (0, 0, 0, first.sessions)
+    manager = manager_of(source)
+    chat = await manager.open(names["chat"])
+    await chat.add_events([UserMessageEvent(content=f"more {number}") for number in range(3)])
+    fresh = await manager.new_session("cli:p")
+    third = await copied(source, target)
+    expired = 1  # the session that /new left says so
+    assert (third.events, third.bindings) == (3 + 1 + expired, 1)
+    assert await target.resolve("cli:p") == fresh.session_id
+    await assert_same(source, target)
+
+
+async def test_copy_leaves_a_session_alone_that_the_target_has_otherwise(tmp_path: Path, opened: Opener) -> None:
+    """Other events under the same id are a mismatch, nothing of theirs is changed, and the others are copied."""
+    source, target = await opened(url_of("sqlite", tmp_path / "a")), await opened("memory://")
+    names = await fill(source)
+    theirs = manager_of(target)
+    await theirs.create_session(names["old"])
+    await theirs.save_event(names["old"], UserMessageEvent(content="mine"))
+    before = await whole(target, names["old"])
+    with pytest.raises(CopyMismatchError) as caught:
+        await copied(source, target)
+    report: CopyReport = caught.value.report
+    assert [(skipped.session_id, skipped.code) for skipped in report.skipped] == [(names["old"], "copy_mismatch")]
+    assert report.sessions == len(names) - 1
+    assert await whole(target, names["old"]) == before
+
+
+async def test_copy_stops_where_the_target_went_on_by_itself(opened: Opener) -> None:
+    """A session that was used in the target since is not written to from the source."""
+    source, target = await opened("memory://"), await opened("memory://")
+    names = await fill(source)
+    await copied(source, target)
+    await manager_of(target).save_event(names["chat"], UserMessageEvent(content="used here"))
+    with pytest.raises(CopyMismatchError, match="events of its own"):
+        await copied(source, target)
+    await manager_of(source).save_event(names["chat"], UserMessageEvent(content="used there"))
+    with pytest.raises(CopyMismatchError, match="another event_id"):
+        await copied(source, target)
+
+
+async def test_copy_does_not_bring_back_what_the_target_erased(opened: Opener) -> None:
+    """A tombstone in the target stands; one in the source is not carried over (C20)."""
+    source, target = await opened("memory://"), await opened("memory://")
+    names = await fill(source)
+    await manager_of(target).create_session(names["old"])
+    await manager_of(target).delete_session(names["old"])
+    await manager_of(source).delete_session(names["new"])
+    report = await copied(source, target)
+    assert [(skipped.session_id, skipped.code) for skipped in report.skipped] == [(names["old"], "session_erased")]
+    assert await target.head(names["old"]) is None
+    assert await manager_of(target).create_session(names["new"]) == names["new"]
+
+
+async def test_copy_of_a_fork_takes_its_parents(opened: Opener) -> None:
+    """Named sessions come with those they were forked from, and nothing else; an unknown one is an error (C11)."""
+    source, target = await opened("memory://"), await opened("memory://")
+    names = await fill(source)
+    report = await copied(source, target, sessions=[names["grandchild"]])
+    listed = {head.session_id for head in (await target.list(SessionQuery())).items}
+    assert listed == {names["chat"], names["fork"], names["grandchild"]}
+    assert report.sessions == 3
+    with pytest.raises(SessionNotFoundError):
+        await copied(source, target, sessions=["nobody"])
+
+
+async def test_copy_tells_how_far_it_is(opened: Opener) -> None:
+    """Progress only grows, and ends where everything is done."""
+    source, target = await opened("memory://"), await opened("memory://")
+    await fill(source)
+    told: list[CopyProgress] = []
+    report = await copied(source, target, progress=told.append)
+    assert all(
+        a.events_done <= b.events_done and a.sessions_done <= b.sessions_done
+        for a, b in zip(told, told[1:], strict=False)
+    )
+    assert told[-1] == CopyProgress(report.sessions, report.sessions, report.events, report.events)
+
+
+async def test_copy_leaves_the_source_files_as_they_are(tmp_path: Path, opened: Opener) -> None:
+    """Every file of the source has the same bytes afterwards."""
+    writer = await open_store(url_of("jsonl", tmp_path / "a"))
+    await fill(writer)
+    await writer.close()
+
+    def files() -> dict[str, str]:
+        logs = [path for path in (tmp_path / "a").rglob("*") if path.is_file() and "index.sqlite" not in path.name]
+        return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in logs}
+
+    before = files()
+    source = await opened(url_of("jsonl", tmp_path / "a"))
+    await copied(source, await opened("memory://"))
+    assert files() == before
+
+
+async def test_copy_puts_a_placeholder_where_a_record_is_lost(tmp_path: Path, opened: Opener) -> None:
+    """A damaged line becomes a `damaged` event with its place and reason; all others are there under their numbers (C16)."""
+    url = url_of("jsonl", tmp_path / "a")
+    writer = await open_store(url)
+    manager = manager_of(writer)
+    session_id = await manager.create_session("broken")
+    for number in range(2, 12):
+        await manager.save_event(session_id, UserMessageEvent(content=f"event {number}"))
+    await writer.close()
+    segment = next((tmp_path / "a").rglob("000001.jsonl"))
+    lines = segment.read_bytes().split(b"\n")
+    for index in (0, 4, 5, 10):
+        lines[index] = lines[index].replace(b'"event', b'"evXnt', 1)
+    segment.write_bytes(b"\n".join(lines))
+    source, target = await opened(url), await opened(url_of("sqlite", tmp_path / "b"))
+    for _ in range(2):
+        report = await copied(source, target)
+        events = {stored.seq: stored.record for stored in await whole(target, session_id)}
+        lost = {1, 5, 6}
+        assert report.lost in {3, 4}  # the last line may count as a torn tail: then it was never there
+        assert set(range(1, 11)) <= set(events)
+        assert {seq for seq, record in events.items() if record.event_type == "damaged"} >= lost - {1}
+        assert events[1].event_type == "session_init"
+        assert all(f"event {seq}".encode() in events[seq].body for seq in set(range(2, 11)) - lost)
+    assert (await manager_of(target).open(session_id)).head.owner == "local"
+
+
+_SCRIPT = """
+import asyncio, sys
+from kipu.manager.copying import copy_store
+from kipu.stores.host import this_process_owner
+from kipu.wiring import open_store
+
+async def main():
+    source, target = await open_store(sys.argv[1]), await open_store(sys.argv[2])
+    def tell(done):
+        print(done.events_done, flush=True)
+    await copy_store(source, target, owner=this_process_owner("copy"), progress=tell)
+    print("done", flush=True)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize(("left", "right"), [("sqlite", "jsonl"), ("jsonl", "sqlite")])
+async def test_copy_killed_in_the_middle_goes_on(tmp_path: Path, opened: Opener, left: str, right: str) -> None:
+    """A copy process killed at any point and run again ends with the same sessions, none doubled, none lost (C16, C22)."""
+    urls = [url_of(left, tmp_path / "a"), url_of(right, tmp_path / "b")]
+    source = await opened(urls[0])
+    await fill(source)
+    manager = manager_of(source)
+    for number in range(6):
+        session_id = await manager.create_session(f"long-{number}")
+        await (await manager.open(session_id)).add_events(
+            [NoteEvent(kind="n", data={"number": index, "text": "y" * 300}) for index in range(400)]
+        )
+    kills = 0
+    for wanted in (0, 500, 900, 1500, 2100):
+        process = subprocess.Popen([sys.executable, "-c", _SCRIPT, *urls], stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.strip() != "done" and int(line) >= wanted:
+                os.kill(process.pid, signal.SIGKILL)
+                kills += 1
+                break
+        process.stdout.close()
+        process.wait()
+    assert kills == 5
+    target = await opened(urls[1])
+    await copied(source, target)
+    await assert_same(source, target)
