@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StrictBool
 
@@ -50,10 +51,28 @@ class SessionEvent(BaseModel):
 
 def utc_text(moment: datetime) -> str:
     """Return ISO 8601 UTC text with microseconds and `Z`; such texts sort as the times they mean (B18)."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    if moment.tzinfo is not UTC:
+        moment = moment.astimezone(UTC)
+    return moment.isoformat(timespec="microseconds")[:26] + "Z"
 
 
 def utc_text_us(unix_us: int) -> str:
     """Return `utc_text` of microseconds since 1970."""
     seconds, micros = divmod(unix_us, 1_000_000)
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{micros:06d}Z"
+    return utc_text(datetime.fromtimestamp(seconds, UTC).replace(microsecond=micros))
+
+
+EventT = TypeVar("EventT", bound=SessionEvent)
+
+
+def with_fields(event: EventT, changes: Mapping[str, Any]) -> EventT:
+    """Return a copy of an event with some fields set, unchecked: for the fields that Kipu fills in itself.
+
+    It is what `model_copy(update=…)` does, for a third of the time, on the path of every append.
+    """
+    copy = event.__class__.__new__(event.__class__)
+    object.__setattr__(copy, "__dict__", {**event.__dict__, **changes})
+    object.__setattr__(copy, "__pydantic_fields_set__", event.__pydantic_fields_set__ | changes.keys())
+    object.__setattr__(copy, "__pydantic_extra__", event.__pydantic_extra__)
+    object.__setattr__(copy, "__pydantic_private__", None)
+    return copy

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import Protocol, TypeVar
 
 from kipu.errors import SessionNotFoundError
-from kipu.ports.head import Head
 from kipu.ports.principal import Principal
 
 
@@ -20,15 +20,32 @@ class Verb(Enum):
     ERASE = "erase"
 
 
-def may(principal: Principal, verb: Verb, *, head: Head) -> bool:
+class Owned(Protocol):
+    """What is asked of a head here: whose it is."""
+
+    @property
+    def owner(self) -> str:
+        """Return the id of the owner."""
+        ...
+
+    @property
+    def tenant(self) -> str:
+        """Return the tenant."""
+        ...
+
+
+OwnedT = TypeVar("OwnedT", bound=Owned)
+
+
+def may(principal: Principal, verb: Verb, *, head: Owned) -> bool:
     """Return True when the principal may. Everything that is not allowed is denied; another tenant's never exists."""
     if principal.tenant != head.tenant:
         return False
     return principal.id == head.owner or principal.is_admin
 
 
-def require(principal: Principal, verb: Verb, *, head: Head | None, session_id: str) -> Head:
-    """Return the head when the principal may.
+def require(principal: Principal, verb: Verb, *, head: OwnedT | None, session_id: str) -> OwnedT:
+    """Return what is owned when the principal may.
 
     Raises:
         SessionNotFoundError: there is none, or it is not for this principal: both look the same from outside (A20).

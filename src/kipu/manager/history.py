@@ -68,6 +68,16 @@ class LiveHistory:
         return self._row
 
     @property
+    def owner(self) -> str:
+        """Return who owns the session."""
+        return str(self._row.get("owner", ""))
+
+    @property
+    def tenant(self) -> str:
+        """Return the tenant it belongs to."""
+        return str(self._row.get("tenant", ""))
+
+    @property
     def last_seq(self) -> int:
         """Return the seq of the newest event known here."""
         return int(self._row["last_seq"])
@@ -98,11 +108,16 @@ class LiveHistory:
             if len(page) < PAGE:
                 return
 
-    async def advance(self, items: Sequence[Item]) -> None:
-        """Take in items that follow the last one known; a rewind builds the window anew."""
-        for item in items:
-            self._row = fold_event(self._row, item.event, tokens=item.tokens)
-        self._head = None
+    async def advance(self, items: Sequence[Item], *, row: dict[str, Any] | None = None) -> None:
+        """Take in items that follow the last one known; a rewind builds the window anew.
+
+        `row` is the head row after them, where the caller knows it already.
+        """
+        if row is None:
+            row = self._row
+            for item in items:
+                row = fold_event(row, item.event, tokens=item.tokens)
+        self._row, self._head = row, None
         self.items.extend(items)
         if any(isinstance(item.event, RewindEvent) for item in items):
             await self.reload()

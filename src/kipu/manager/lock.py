@@ -23,7 +23,7 @@ class SessionLock:
 
     def __init__(self, store: EventStore, session_id: str, *, owner: str, ttl_s: float = DEFAULT_TTL_S) -> None:
         self._store = store
-        self._session_id = session_id
+        self.session_id = session_id
         self._owner = owner
         self._ttl_s = ttl_s
         self._local = asyncio.Lock()
@@ -54,7 +54,7 @@ class SessionLock:
         if self._lease is None:
             return None
         if self._lost:
-            raise LeaseLostError(session_id=self._session_id, token=self._lease.token, current="unknown")
+            raise LeaseLostError(session_id=self.session_id, token=self._lease.token, current="unknown")
         return self._lease.token
 
     async def acquire(self, *, wait_s: float | None = None) -> None:
@@ -73,9 +73,9 @@ class SessionLock:
                     self._local.release()
                     raise
         except TimeoutError:
-            head = await self._store.head(self._session_id)
+            head = await self._store.head(self.session_id)
             owner = head.lease_owner if head and head.lease_owner else "another task of this process"
-            raise SessionBusyError(session_id=self._session_id, owner=owner) from None
+            raise SessionBusyError(session_id=self.session_id, owner=owner) from None
         finally:
             self._waiting -= 1
         self._lost = False
@@ -106,7 +106,7 @@ class SessionLock:
     async def _claim(self) -> Lease:
         wait_s = _FIRST_WAIT_S
         while True:
-            lease = await self._store.claim(self._session_id, owner=self._owner, ttl_s=self._ttl_s)
+            lease = await self._store.claim(self.session_id, owner=self._owner, ttl_s=self._ttl_s)
             if lease is not None:
                 return lease
             await asyncio.sleep(wait_s)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -13,27 +12,23 @@ from kipu.context.policy import WindowPolicy
 from kipu.context.rendering import Rendering
 from kipu.errors import BlobNotFoundError, InputError
 from kipu.events.boundary import (
-    CompactionEvent,
     EventPinnedEvent,
     MetadataChangedEvent,
-    NoteEvent,
     StatusChangedEvent,
 )
-from kipu.events.conversation import InstructionEvent
 from kipu.events.event import SessionEvent
 from kipu.manager.access import Verb, require
 from kipu.manager.history import LiveHistory
+from kipu.manager.journal import Journal
 from kipu.manager.loader import PAGE, item_of
 from kipu.manager.lock import SessionLock
 from kipu.manager.rewinding import rewind_session
 from kipu.manager.turn import Turn
-from kipu.manager.writer import Prepared
-from kipu.ports.head import Head, HeadPatch
+from kipu.ports.head import Head
 from kipu.ports.principal import Principal
 from kipu.ports.store import Appended, StoredEvent
 from kipu.session.branch import visible
-from kipu.session.lifecycle import ACTIVE, check_transition, revives
-from kipu.session.patch import WINDOW_NOTE, patch_for
+from kipu.session.lifecycle import ACTIVE, check_transition
 
 if TYPE_CHECKING:
     from kipu.manager.manager import SessionManager
@@ -49,10 +44,10 @@ class Session:
         self._manager = manager
         self._store = manager.store
         self._history = history
-        self._order = asyncio.Lock()  # appends of this object are applied in the order they were stored
         self._followers = 0
         self.session_id: str = history.row["session_id"]
         self.lock = SessionLock(self._store, self.session_id, owner=manager.owner, ttl_s=manager.lease_ttl_s)
+        self._journal = Journal(self._store, history, writer=manager.writer, lock=self.lock)
 
     # ---- what it is ------------------------------------------------------------------------------------------------
 
@@ -110,7 +105,7 @@ class Session:
     @property
     def in_use(self) -> bool:
         """Return True while somebody holds its lock, waits for it, appends, or follows it."""
-        return self.lock.in_use or self._followers > 0 or self._order.locked()
+        return self.lock.in_use or self._followers > 0 or self._journal.in_use
 
     # ---- writing ---------------------------------------------------------------------------------------------------
 
@@ -163,68 +158,13 @@ class Session:
     ) -> tuple[Appended, list[SessionEvent]]:
         """Store a batch as `add_events` does, and return where it stands too, and whether it stood there before (C4)."""
         caller = self._allow(Verb.APPEND, principal)
-        token = self.lock.token if token is None and self.lock.mine else token
-        prepared = [await self._prepare(event, caller) for event in events]
-        async with self._order:
-            batch = [*await self._unrecorded(prepared), *prepared]
-            appended = await self._store.append(
-                self.session_id,
-                [entry.record for entry in batch],
-                head=self._lean(patch_for([entry.event for entry in batch])),
-                token=token,
-                expected_seq=expected_seq,
-                idempotency_key=idempotency_key,
-            )
-            if appended.duplicate:
-                return appended, await self._first_outcome(appended, len(prepared))
-            return appended, await self._apply(batch, appended, count=len(prepared))
-
-    async def _prepare(self, event: SessionEvent, caller: Principal) -> Prepared:
-        if isinstance(event, InstructionEvent | CompactionEvent) and not event.previous_seq:
-            # Anchors are chained, so that a rewind or a fork finds the one before without reading the log.
-            name = "instruction_seq" if isinstance(event, InstructionEvent) else "compaction_seq"
-            event = event.model_copy(update={"previous_seq": self._history.row.get(name, 0)})
-        return await self._manager.writer.prepare(self.session_id, event, principal=caller.id)
-
-    def _lean(self, patch: HeadPatch) -> HeadPatch:
-        """Return the patch without defaults that are set already: they would only make the log longer."""
-        return patch._replace(default={}) if self._history.row.get("first_text") else patch
-
-    async def _unrecorded(self, batch: Sequence[Prepared]) -> list[Prepared]:
-        """Return what has to be recorded before the batch: a window jump, and waking up when somebody uses it again."""
-        before: list[SessionEvent] = []
-        if self._history.unrecorded_jump is not None:
-            before.append(NoteEvent(kind=WINDOW_NOTE, data=self._history.unrecorded_jump))
-        uses = any(entry.record.event_type in ("user_message", "turn_started") for entry in batch)
-        if (
-            uses
-            and revives(self.status)
-            and (self.lock.lease is not None or self._history.row.get("lease_until") is None)
-        ):
-            before.append(StatusChangedEvent(status="active", reason="use"))
-        return [await self._manager.writer.prepare(self.session_id, event) for event in before]
-
-    async def _apply(self, batch: Sequence[Prepared], appended: Appended, *, count: int) -> list[SessionEvent]:
-        if appended.first_seq > self._history.last_seq + 1:
-            missed = await self._store.read(
-                self.session_id, after=self._history.last_seq, until=appended.first_seq - 1, limit=PAGE
-            )
-            await self._history.advance([item_of(stored) for stored in missed])
-            if appended.first_seq > self._history.last_seq + 1:
-                await self._history.refresh()
-                return [entry.event for entry in batch[-count:]]
-        stored = [
-            entry.event.model_copy(update={"seq": appended.first_seq + index}) for index, entry in enumerate(batch)
-        ]
-        items = [Item(event.seq, event, entry.record.tokens) for event, entry in zip(stored, batch, strict=True)]
-        await self._history.advance(items)
-        return stored[-count:]
-
-    async def _first_outcome(self, appended: Appended, count: int) -> list[SessionEvent]:
-        page = await self._store.read(
-            appended.session_id, after=appended.first_seq - 1, until=appended.last_seq, limit=PAGE
+        return await self._journal.append(
+            events,
+            principal=caller.id,
+            expected_seq=expected_seq,
+            idempotency_key=idempotency_key,
+            token=token,
         )
-        return [item_of(stored).event for stored in page][-count:]
 
     async def set_metadata(
         self, *, unset: Sequence[str] = (), principal: Principal | None = None, **values: Any
@@ -288,8 +228,7 @@ class Session:
 
     async def refresh(self) -> None:
         """Take in what other processes have appended."""
-        async with self._order:
-            await self._history.refresh()
+        await self._journal.refresh()
 
     async def get_context_for_llm(
         self,
@@ -416,8 +355,7 @@ class Session:
 
     async def set_policy(self, policy: WindowPolicy) -> None:
         """Cut the window otherwise from now on, as for another model (C28)."""
-        async with self._order:
-            await self._history.set_policy(policy)
+        await self._journal.set_policy(policy)
 
     # ---- branches --------------------------------------------------------------------------------------------------
 
@@ -445,19 +383,11 @@ class Session:
     async def save(self) -> None:
         """Store what only memory holds: a window jump that no append has recorded yet (A47)."""
         if self._history.unrecorded_jump is not None:
-            async with self._order:
-                batch = await self._unrecorded([])
-                if batch:
-                    appended = await self._store.append(
-                        self.session_id,
-                        [entry.record for entry in batch],
-                        head=patch_for([entry.event for entry in batch]),
-                    )
-                    await self._apply(batch, appended, count=len(batch))
+            await self._journal.save()
 
     def _allow(self, verb: Verb, principal: Principal | None) -> Principal:
         caller = principal or self._manager.principal
-        require(caller, verb, head=self._history.head, session_id=self.session_id)
+        require(caller, verb, head=self._history, session_id=self.session_id)
         return caller
 
 

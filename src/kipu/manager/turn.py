@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from kipu.errors import ConflictError, LeaseLostError
-from kipu.events.event import SessionEvent
+from kipu.events.event import SessionEvent, with_fields
 from kipu.events.turn import TurnFinishedEvent, TurnStartedEvent
 from kipu.ports.principal import Principal
 
@@ -55,7 +55,7 @@ class Turn:
 
     async def add_events(self, events: list[SessionEvent]) -> list[SessionEvent]:
         """Append events of this turn as one batch, such as an answer with all its calls."""
-        stamped = [event if event.turn_id else event.model_copy(update={"turn_id": self.id}) for event in events]
+        stamped = [event if event.turn_id else with_fields(event, {"turn_id": self.id}) for event in events]
         return await self._session.add_events(stamped, principal=self._principal, token=self._lock.token)
 
     async def __aenter__(self) -> Self:

@@ -11,7 +11,7 @@ from kipu.events import ids
 from kipu.events.boundary import GenericEvent
 from kipu.events.codec import body_fields, encode_body, event_from_fields
 from kipu.events.conversation import AgentMessageEvent, ToolResultEvent, UserMessageEvent
-from kipu.events.event import ENVELOPE_FIELDS, SessionEvent, utc_text
+from kipu.events.event import ENVELOPE_FIELDS, SessionEvent, utc_text, with_fields
 from kipu.events.normalise import normalise, note_changes
 from kipu.events.registry import EVENT_CLASSES
 from kipu.manager.big_values import move_media, move_result
@@ -63,7 +63,7 @@ class EventWriter:
         stamps = self._stamps(session_id, event, turn_id=turn_id, principal=principal)
         if changes:
             stamps["normalised"] = changes
-        event = event.model_copy(update=stamps)
+        event = with_fields(event, stamps)
         event = await self._without_big_values(session_id, event)
         return Prepared(event, self._record(event))
 

@@ -1,0 +1,147 @@
+"""One session's log as this process writes to it: stored first, then seen by memory, in the store's order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from kipu.context.item import Item
+from kipu.context.policy import WindowPolicy
+from kipu.events.boundary import CompactionEvent, NoteEvent, StatusChangedEvent
+from kipu.events.conversation import InstructionEvent
+from kipu.events.event import SessionEvent, with_fields
+from kipu.manager.history import LiveHistory
+from kipu.manager.loader import PAGE, item_of
+from kipu.manager.lock import SessionLock
+from kipu.manager.writer import EventWriter, Prepared
+from kipu.ports.head import HeadPatch, apply_patch
+from kipu.ports.store import Appended, EventStore
+from kipu.session.lifecycle import ACTIVE, revives
+from kipu.session.patch import WINDOW_NOTE, patch_for
+
+_USES = frozenset({"user_message", "turn_started"})
+
+
+class Journal:
+    """Append to one session and keep its projections in step.
+
+    A failed append leaves memory as it was (B31). Appends of this object are applied in the order they were stored; what
+    others appended in between is read and applied first.
+    """
+
+    def __init__(self, store: EventStore, history: LiveHistory, *, writer: EventWriter, lock: SessionLock) -> None:
+        self._store = store
+        self._history = history
+        self._writer = writer
+        self._lock = lock
+        self._order = asyncio.Lock()
+        self._session_id = lock.session_id
+
+    @property
+    def in_use(self) -> bool:
+        """Return True while an append is under way."""
+        return self._order.locked()
+
+    async def append(
+        self,
+        events: Sequence[SessionEvent],
+        *,
+        principal: str,
+        expected_seq: int | None = None,
+        idempotency_key: str | None = None,
+        token: int | None = None,
+    ) -> tuple[Appended, list[SessionEvent]]:
+        """Store a batch, all or nothing, and return where it stands, and the events as stored."""
+        token = self._lock.token if token is None and self._lock.mine else token
+        prepared = [await self._prepare(event, principal) for event in events]
+        async with self._order:
+            batch = [*await self._unrecorded(prepared), *prepared]
+            patch = self._lean(patch_for([entry.event for entry in batch]))
+            appended = await self._store.append(
+                self._session_id,
+                [entry.record for entry in batch],
+                head=patch,
+                token=token,
+                expected_seq=expected_seq,
+                idempotency_key=idempotency_key,
+            )
+            if appended.duplicate:
+                return appended, await self._first_outcome(appended, len(prepared))
+            stored = await self._apply(batch, appended, patch=patch)
+            return appended, stored[-len(prepared) :]
+
+    async def save(self) -> None:
+        """Store what only memory holds: a window jump that no append has recorded yet (A47)."""
+        async with self._order:
+            batch = await self._unrecorded([])
+            if batch:
+                patch = patch_for([entry.event for entry in batch])
+                appended = await self._store.append(self._session_id, [entry.record for entry in batch], head=patch)
+                await self._apply(batch, appended, patch=patch)
+
+    async def refresh(self) -> None:
+        """Take in what others have appended."""
+        async with self._order:
+            await self._history.refresh()
+
+    async def set_policy(self, policy: WindowPolicy) -> None:
+        """Cut the window otherwise from now on."""
+        async with self._order:
+            await self._history.set_policy(policy)
+
+    async def _prepare(self, event: SessionEvent, principal: str) -> Prepared:
+        if isinstance(event, InstructionEvent | CompactionEvent) and not event.previous_seq:
+            # Anchors are chained, so that a rewind or a fork finds the one before without reading the log.
+            name = "instruction_seq" if isinstance(event, InstructionEvent) else "compaction_seq"
+            event = with_fields(event, {"previous_seq": self._history.row.get(name, 0)})
+        return await self._writer.prepare(self._session_id, event, principal=principal)
+
+    def _lean(self, patch: HeadPatch) -> HeadPatch:
+        """Return the patch without defaults that are set already: they would only make the log longer."""
+        return patch._replace(default={}) if self._history.row.get("first_text") else patch
+
+    async def _unrecorded(self, batch: Sequence[Prepared]) -> list[Prepared]:
+        """Return what has to be recorded before the batch: a window jump, and waking up when somebody uses it again."""
+        before: list[SessionEvent] = []
+        jump = self._history.unrecorded_jump
+        if jump is not None:
+            before.append(NoteEvent(kind=WINDOW_NOTE, data=jump))
+        if self._wakes(batch):
+            before.append(StatusChangedEvent(status="active", reason="use"))
+        return [await self._writer.prepare(self._session_id, event) for event in before]
+
+    def _wakes(self, batch: Sequence[Prepared]) -> bool:
+        row = self._history.row
+        if not revives(row.get("status", ACTIVE)) or all(entry.record.event_type not in _USES for entry in batch):
+            return False
+        # A status needs the lease, an arrival does not: while somebody else has it, the next turn wakes the session.
+        return self._lock.lease is not None or row.get("lease_until") is None
+
+    async def _apply(self, batch: Sequence[Prepared], appended: Appended, *, patch: HeadPatch) -> list[SessionEvent]:
+        if appended.first_seq > self._history.last_seq + 1:
+            await self._catch_up(appended.first_seq - 1)
+        stored = [with_fields(entry.event, {"seq": appended.first_seq + index}) for index, entry in enumerate(batch)]
+        records = [entry.record for entry in batch]
+        items = [Item(event.seq, event, record.tokens) for event, record in zip(stored, records, strict=True)]
+        row = apply_patch(
+            self._history.row,
+            patch,
+            first_seq=appended.first_seq,
+            timestamps=[record.timestamp for record in records],
+            tokens=sum(record.tokens for record in records),
+        )
+        await self._history.advance(items, row=row)
+        return stored
+
+    async def _catch_up(self, until: int) -> None:
+        while self._history.last_seq < until:
+            missed = await self._store.read(self._session_id, after=self._history.last_seq, until=until, limit=PAGE)
+            if not missed:  # what lies between is damaged: it is reported by `verify`, and the log goes on behind it
+                return
+            await self._history.advance([item_of(stored) for stored in missed])
+
+    async def _first_outcome(self, appended: Appended, count: int) -> list[SessionEvent]:
+        page = await self._store.read(
+            appended.session_id, after=appended.first_seq - 1, until=appended.last_seq, limit=PAGE
+        )
+        return [item_of(stored).event for stored in page][-count:]
