@@ -1,0 +1,171 @@
+"""`kipu export`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kipu.cli.completion import complete_session
+from kipu.cli.invocation import Invocation, begin
+from kipu.cli.options import JsonOption, StoreOption
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from kipu.manager.session import Session
+
+app = typer.Typer(add_completion=False)
+
+
+class Format(StrEnum):
+    """A form of export."""
+
+    JSONL = "jsonl"
+    MARKDOWN = "markdown"
+    HTML = "html"
+
+
+_ENDINGS = {
+    ".jsonl": Format.JSONL,
+    ".md": Format.MARKDOWN,
+    ".markdown": Format.MARKDOWN,
+    ".html": Format.HTML,
+    ".htm": Format.HTML,
+}
+_ENDING_OF = {Format.JSONL: ".jsonl", Format.MARKDOWN: ".md", Format.HTML: ".html"}
+
+
+@app.command("export")
+def export(
+    context: typer.Context,
+    *,
+    session: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[ID]", help="A session id, a unique part of one, or a key.", autocompletion=complete_session
+        ),
+    ] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Every session, one file each, into the folder of --output.")
+    ] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where to (default: stdout).")
+    ] = None,
+    form: Annotated[
+        Format | None, typer.Option("--format", "-f", help="Default: what the file's ending says, else jsonl.")
+    ] = None,
+    blobs: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write big values there, named by digest.")
+    ] = None,
+    inline_blobs: Annotated[
+        bool, typer.Option("--inline-blobs", help="Put big values into the lines (jsonl).")
+    ] = False,
+    store: StoreOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Write a session as JSON lines (which kipu import reads), as Markdown, or as one HTML page without scripts."""
+    if (session is None) == (not every):
+        raise typer.BadParameter("give one session, or --all")
+    if every and output is None:
+        raise typer.BadParameter("--all needs a folder: --output FOLDER")
+    if json and output is None:
+        raise typer.BadParameter("--json reports on a file: give --output")
+    chosen = form or (_ENDINGS.get(output.suffix.lower()) if output is not None else None) or Format.JSONL
+    invocation = begin(context, store=store, json=json)
+    for folder in (output if every else None, blobs):
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+    work = _Export(invocation, chosen, blobs=blobs, inline_blobs=inline_blobs)
+    invocation.run(work.every(output or Path()) if every else work.one(session or "", output))
+
+
+class _Export:
+    def __init__(self, invocation: Invocation, form: Format, *, blobs: Path | None, inline_blobs: bool) -> None:
+        self._invocation = invocation
+        self._form = form
+        self._blobs = blobs
+        self._inline_blobs = inline_blobs
+
+    async def one(self, text: str, path: Path | None) -> None:
+        """Export one session to a file or to stdout."""
+        from kipu.cli.reference import find_session
+
+        async with self._invocation.manager() as manager:
+            session = await find_session(manager, text)
+            if path is None:
+                await self._to_stdout(session)
+                return
+            record = await self._to_file(session, path)
+        if self._invocation.json:
+            self._invocation.output.emit(record)
+        else:
+            self._invocation.output.say(f"{record['session_id']} → {path} ({record['bytes']} bytes)")
+
+    async def every(self, folder: Path) -> None:
+        """Export every session into a folder."""
+        from kipu.cli.progress import progress_bar
+
+        records: list[dict[str, Any]] = []
+        async with self._invocation.manager() as manager:
+            heads = [head async for head in manager.heads(_everything())]
+            with progress_bar(self._invocation.output, "exporting", unit="sessions") as bar:
+                bar.expect(len(heads))
+                for head in heads:
+                    session = await manager.open(head.session_id)
+                    records.append(await self._to_file(session, folder / f"{head.session_id}{_ENDING_OF[self._form]}"))
+                    bar.done(len(records))
+        if self._invocation.json:
+            self._invocation.output.emit(records)
+        else:
+            self._invocation.output.say(f"{len(records)} sessions → {folder}")
+
+    async def _to_stdout(self, session: Session) -> None:
+        import sys
+
+        async for chunk in self._chunks(session):
+            sys.stdout.buffer.write(chunk)
+        sys.stdout.buffer.flush()
+        await self._write_blobs(session)
+
+    async def _to_file(self, session: Session, path: Path) -> dict[str, Any]:
+        from kipu.interop.export_file import write_whole
+
+        size = await write_whole(path, self._chunks(session))
+        blobs = await self._write_blobs(session)
+        return {
+            "session_id": session.session_id,
+            "file": str(path),
+            "format": self._form.value,
+            "bytes": size,
+            "blobs": blobs,
+        }
+
+    def _chunks(self, session: Session) -> AsyncIterator[bytes]:
+        if self._form is Format.MARKDOWN:
+            from kipu.interop.export_markdown import export_markdown
+
+            return export_markdown(session)
+        if self._form is Format.HTML:
+            from kipu.interop.export_html import export_html
+
+            return export_html(session)
+        from kipu.interop.export_jsonl import export_jsonl
+
+        return export_jsonl(session, inline_blobs=self._inline_blobs)
+
+    async def _write_blobs(self, session: Session) -> int:
+        if self._blobs is None:
+            return 0
+        from kipu.interop.export_jsonl import export_blobs
+
+        return await export_blobs(session, directory=self._blobs)
+
+
+def _everything() -> Any:
+    from kipu.cli.reference import EVERY_STATUS
+    from kipu.ports.store import SessionQuery
+
+    return SessionQuery(limit=500, statuses=EVERY_STATUS)

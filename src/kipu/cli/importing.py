@@ -1,0 +1,95 @@
+"""`kipu import`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kipu.cli.invocation import Invocation, begin
+from kipu.cli.options import JsonOption, StoreOption
+
+if TYPE_CHECKING:
+    from kipu.interop.report import ImportReport
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command("import")
+def import_file(
+    context: typer.Context,
+    *,
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files of event lines.")],
+    as_new: Annotated[bool, typer.Option("--as-new", help="Give every session a fresh id.")] = False,
+    quarantine: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where unreadable lines go (default: beside the source).")
+    ] = None,
+    blobs: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where export --blobs wrote big values.")] = None,
+    store: StoreOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Import event lines: what kipu export wrote, and plain events without seq, checksum or envelope.
+
+    No line stops it: unknown types are kept, unreadable lines are reported and go to quarantine, and
+    records = imported + raw + quarantined. Importing twice adds nothing. The source is only read.
+    """
+    invocation = begin(context, store=store, json=json)
+    invocation.run(_import(invocation, files, as_new=as_new, quarantine=quarantine, blobs=blobs))
+
+
+async def _import(
+    invocation: Invocation, files: list[Path], *, as_new: bool, quarantine: Path | None, blobs: Path | None
+) -> None:
+    from kipu.cli.progress import progress_bar
+    from kipu.errors import ImportFormatError
+    from kipu.interop.import_events import import_events
+
+    for file in files:
+        if not file.is_file():
+            raise ImportFormatError(source=str(file), reason="there is no such file")
+    reports = []
+    async with invocation.manager() as manager:
+        for file in files:
+            with progress_bar(invocation.output, f"importing {file.name}", unit="bytes") as bar:
+
+                def moved(done: int, total: int, bar: Any = bar) -> None:
+                    bar.expect(total)
+                    bar.done(done)
+
+                reports.append(
+                    await import_events(
+                        manager, file, as_new=as_new, quarantine=quarantine, blobs=blobs, progress=moved
+                    )
+                )
+    for report in reports:
+        _tell(invocation, report)
+    if invocation.json:
+        records = [report_json(report) for report in reports]
+        invocation.output.emit(records[0] if len(records) == 1 else records)
+
+
+def report_json(report: ImportReport) -> dict[str, Any]:
+    """Return the account of an import as JSON."""
+    from dataclasses import asdict
+
+    record = asdict(report)
+    record["quarantine"] = str(report.quarantine) if report.quarantine is not None else None
+    return record
+
+
+def _tell(invocation: Invocation, report: ImportReport) -> None:
+    output = invocation.output
+    for problem in report.problems:
+        output.say(
+            f"{report.source}: byte {problem.offset}+{problem.length}: {problem.kind}: {problem.reason}", style="yellow"
+        )
+    output.say(
+        f"{report.source}: {report.records} records = {report.imported} imported + {report.raw} raw + "
+        f"{report.quarantined} quarantined; {report.added} events added"
+    )
+    if report.quarantine is not None:
+        output.say(f"unreadable lines are kept in {report.quarantine}", style="yellow")
+    if not output.json:
+        for session in report.sessions:
+            output.write(session.session_id + "\n")
