@@ -2,10 +2,60 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 
 async def write_whole(path: Path, chunks: AsyncIterator[bytes]) -> int:
-    """Write `chunks` to `path` and return the bytes written; until all are durable, `path` is as it was (A51, A52)."""
-    raise NotImplementedError
+    """Write `chunks` to `path` and return the bytes written; until all are durable, `path` is as it was (A51, A52).
+
+    The file is readable for its owner only: a session may hold anything.
+    """
+    pending = PendingFile(path)
+    try:
+        async for chunk in chunks:
+            pending.write(chunk)
+        return pending.finish()
+    finally:
+        pending.drop()
+
+
+class PendingFile:
+    """A file under another name beside `path`, until it is finished."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.", suffix=".part")
+        self._name: Path | None = Path(name)
+        self._file = os.fdopen(descriptor, "wb")
+        self.size = 0
+
+    def write(self, data: bytes) -> None:
+        """Add bytes."""
+        self._file.write(data)
+        self.size += len(data)
+
+    def finish(self) -> int:
+        """Make the file durable under its name and return its size."""
+        if self._name is None:
+            return self.size
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        self._name.replace(self._path)
+        self._name = None
+        folder = os.open(self._path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+        return self.size
+
+    def drop(self) -> None:
+        """Remove what was not finished."""
+        if self._name is not None:
+            self._file.close()
+            self._name.unlink(missing_ok=True)
+            self._name = None
