@@ -14,9 +14,12 @@ COLUMNS = ("id", "status", "events", "last activity", "title")
 
 def head_row(head: Head) -> tuple[str, ...]:
     """Return a head's line: id, status, number of events, last activity and title."""
-    marks = ("pinned " if head.pinned else "") + "".join(f"#{tag} " for tag in head.tags)
-    status = f"{head.status} ({len(head.waiting)} waiting)" if head.waiting else head.status
-    return head.session_id, status, str(head.event_count), moment(head.last_activity_at), marks + head.display_title
+    title, status = head.display_title, head.status
+    if head.tags or head.pinned:
+        title = ("pinned " if head.pinned else "") + "".join(f"#{tag} " for tag in head.tags) + title
+    if head.waiting:
+        status = f"{status} ({len(head.waiting)} waiting)"
+    return head.session_id, status, str(head.event_count), moment(head.last_activity_at), title
 
 
 def head_json(head: Head) -> dict[str, Any]:

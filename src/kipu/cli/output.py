@@ -66,8 +66,7 @@ class Output:
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str = "") -> None:
         """Write rows: a table on a terminal, tab-separated lines elsewhere."""
         if not self.rich:
-            for row in rows:
-                self.write("\t".join(printable_line(cell) for cell in row) + "\n")
+            self.write("".join("\t".join(map(printable_line, row)) + "\n" for row in rows))
             return
         from rich.table import Table
 

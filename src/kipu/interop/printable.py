@@ -19,7 +19,7 @@ def printable(text: str) -> str:
 
 def printable_line(text: str) -> str:
     """Return `text` as one line, its white space folded and control characters escaped."""
-    return printable(" ".join(text.split()))
+    return text if text.isascii() and text.isprintable() else printable(" ".join(text.split()))
 
 
 def _escaped(found: re.Match[str]) -> str:
