@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -94,19 +94,20 @@ class ChatTurn:
         if self._stream is not None:
             self._stream.interrupt()
 
-    async def run_waiting(self) -> list[TurnReport]:
+    async def run_waiting(self) -> AsyncIterator[TurnReport]:
         """Finish a turn that a dead process left open, then answer each waiting message in its own turn, in order (A39).
 
-        Ends early after a turn that was not completed.
+        Yields how each turn went, as it ends. Ends early after one that was not completed.
         """
-        reports: list[TurnReport] = []
         await self._session.refresh()
+        report: TurnReport | None = None
         if self._session.head.open_turn is not None:
-            reopened = await self._finish_open_turn()
-            reports.extend([reopened] if reopened is not None else [])
-        while self._session.head.waiting and all(report.outcome == "completed" for report in reports):
-            reports.append(await self.run([self._session.head.waiting[0]]))
-        return reports
+            report = await self._finish_open_turn()
+            if report is not None:
+                yield report
+        while self._session.head.waiting and (report is None or report.outcome == "completed"):
+            report = await self.run([self._session.head.waiting[0]])
+            yield report
 
     async def run(self, consumes: Sequence[int] = ()) -> TurnReport:
         """Answer these messages in one turn; without any, answer the window as it stands.

@@ -176,12 +176,13 @@ class Conversation:
         """Answer what waits; with `again` and nothing waiting, the window as it stands."""
         session = await self.ensure_session()
         turn = ChatTurn(session, self.model, on_event=self._show, wait_s=BUSY_WAIT_S)
+        answered = False
         with _stopped_by_ctrl_c(turn):
-            reports = await turn.run_waiting()
-            if again and not reports:
-                reports = [await turn.run()]
-        for report in reports:
-            self._finish(session, report)
+            async for report in turn.run_waiting():
+                answered = True
+                self._finish(session, report)
+            if again and not answered:
+                self._finish(session, await turn.run())
 
     def _show(self, event: ModelEvent) -> None:
         if isinstance(event, TextDelta):
