@@ -14,6 +14,10 @@ from kipu.stores.tables.driver_errors import translated
 
 T = TypeVar("T")
 
+# Together about a millisecond of the engine's steps: what a page of a list takes when its filter lets most heads through.
+_STEPS_BETWEEN_LOOKS = 5_000
+_LOOKS = 4
+
 
 class Readers:
     """Hold the reading connections of one store."""
@@ -29,6 +33,25 @@ class Readers:
         """Answer in place: for reads of microseconds."""
         with translated(self._file.url):
             return question(self._here)
+
+    async def soon(self, question: Callable[[apsw.Connection], T]) -> T:
+        """Answer in place, or in the reader thread once it turns out to take long."""
+        looks = 0
+
+        def takes_long() -> bool:
+            nonlocal looks
+            looks += 1
+            return looks > _LOOKS
+
+        with translated(self._file.url):
+            self._here.set_progress_handler(takes_long, _STEPS_BETWEEN_LOOKS)
+            try:
+                return question(self._here)
+            except apsw.InterruptError:
+                pass
+            finally:
+                self._here.set_progress_handler(None)
+        return await self.aside(question)
 
     async def aside(self, question: Callable[[apsw.Connection], T]) -> T:
         """Answer in the reader thread: for reads that may take long."""

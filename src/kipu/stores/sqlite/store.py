@@ -193,9 +193,7 @@ class SqliteStore:
     async def list(self, query: SessionQuery) -> Page[Head]:
         """Return a page of heads; a page costs the same however deep it is."""
         self._check_open()
-        if query.metadata or query.tags or query.statuses is not None or query.key_prefix or query.pinned is not None:
-            return await self._readers.aside(partial(head_table.page, query=query))
-        return self._readers.here(partial(head_table.page, query=query))
+        return await self._readers.soon(partial(head_table.page, query=query))
 
     async def index(self, entries: Sequence[IndexEntry], *, indexed: Mapping[str, int]) -> None:
         """Take in terms and, with the last of them, move `indexed_seq` of the named sessions."""
@@ -252,7 +250,7 @@ class SqliteStore:
     async def runnable(self, *, now: str, limit: int) -> builtins.list[Head]:
         """Return sessions with work that is due and without a live lease, those due longest first."""
         self._check_open()
-        return self._readers.here(partial(head_table.runnable, liveness=self._liveness, now=now, limit=limit))
+        return await self._readers.soon(partial(head_table.runnable, liveness=self._liveness, now=now, limit=limit))
 
     def follow(self, session_id: str | None = None, *, after: int = 0) -> AsyncIterator[StoredEvent]:
         """Yield own events with seq > `after`, then every new one, from any process; without a session, all from now on."""

@@ -144,7 +144,7 @@ def listed(session_id: str, data: str) -> Head:
     """Return the head of a row for a list; one that cannot be read is listed by its id, never hidden (situation 73)."""
     try:
         return head_from_json(orjson.loads(data))
-    except (ValueError, TypeError):
+    except (LookupError, TypeError, ValueError):
         return Head(session_id, title="(unreadable: run kipu verify)", status="unreadable")
 
 
