@@ -37,13 +37,10 @@ _KINDS = bytes(ord(_kind(byte)) for byte in range(256))
 
 # Fitted to o200k on English, code, Chinese, JSON, logs and base64 (docs/concepts/windows.md), those that a plain
 # bytes/4 undercounts weighed upwards. Pairs count where one kind of byte meets another, which is where tokens end.
-_WEIGHTS = MappingProxyType(
+_LOWER_WEIGHT = 0.117
+_WEIGHTS = MappingProxyType({b"u": 0.0, b"d": 0.653, b"s": 0.406, b"n": 1.496, b"p": 0.992})
+_PAIR_WEIGHTS = MappingProxyType(
     {
-        b"l": 0.117,
-        b"d": 0.653,
-        b"s": 0.406,
-        b"n": 1.496,
-        b"p": 0.992,
         b"lu": 2.074,
         b"ld": 0.831,
         b"uu": 1.037,
@@ -51,7 +48,7 @@ _WEIGHTS = MappingProxyType(
         b"ss": -0.777,
     }
 )
-_WIDE_WEIGHTS = MappingProxyType({b"2": 0.211, b"3": 0.708, b"4": 2.5})
+_ALL_WEIGHTS = MappingProxyType({**_WEIGHTS, b"2": 0.211, b"3": 0.708, b"4": 2.5, b"c": 0.0})
 
 
 class EstimateCounter:
@@ -68,9 +65,15 @@ class EstimateCounter:
             return 0
         kinds = text.encode("utf-8", "replace").translate(_KINDS)
         count = kinds.count
-        total = sum([weight * count(pattern) for pattern, weight in _WEIGHTS.items()])
-        if len(kinds) != len(text):
-            total += sum([weight * count(pattern) for pattern, weight in _WIDE_WEIGHTS.items()])
+        # Counting costs by the match: most bytes are lower-case letters, so these are what the others leave.
+        lower, total = len(kinds), 0.0
+        classes = _WEIGHTS if len(kinds) == len(text) else _ALL_WEIGHTS
+        for kind, weight in classes.items():
+            found = count(kind)
+            lower -= found
+            total += weight * found
+        total += _LOWER_WEIGHT * lower
+        total += sum([weight * count(pair) for pair, weight in _PAIR_WEIGHTS.items()])
         # No tokenizer makes one token of more than this many bytes of running text.
         return max(1, round(total), len(kinds) // 32)
 
