@@ -1,0 +1,345 @@
+"""The plain turn: what it appends, in which order, and what is left when it is cut (flows.md)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from kipu import open_manager
+from kipu.events.boundary import CompactionEvent
+from kipu.events.conversation import AgentMessageEvent, InstructionEvent, ModelCallEvent, ToolCallEvent
+from kipu.events.event import SessionEvent
+from kipu.events.turn import TurnStartedEvent
+from kipu.manager.manager import SessionManager
+from kipu.manager.session import Session
+from kipu.ports.model import ModelEvent, TextDelta
+from kipu.runtime.chat_turn import ChatTurn, TurnReport, policy_for, receive_message
+from kipu.runtime.models.demo import CONTEXT_WINDOW_TOKENS, DemoModelClient
+from kipu.runtime.models.pydantic_ai_client import open_provider_client
+from kipu.runtime.shown_window import call_of_turn, model_calls, replay
+from kipu.testing.fake_provider import FakeAnswer, FakeCall, FakeFailure, FakeProvider
+from kipu.testing.validators import validate
+
+MODEL = "openai-chat:some-model"
+
+
+@dataclass
+class Talk:
+    """A session, a model behind real HTTP, and what was streamed."""
+
+    manager: SessionManager
+    session: Session
+    provider: FakeProvider
+    turn: ChatTurn
+    pieces: list[str] = field(default_factory=list)
+    came: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def say(self, text: str) -> list[TurnReport]:
+        await receive_message(self.session, text, channel="cli", sender_id="local")
+        return [report async for report in self.turn.run_waiting()]
+
+    async def ask(self, text: str, answer: FakeAnswer | FakeFailure) -> TurnReport:
+        self.provider.add(answer)
+        return (await self.say(text))[-1]
+
+    async def events(self) -> list[SessionEvent]:
+        return await self.session.get_full_history()
+
+    async def types(self) -> list[str]:
+        return [event.event_type for event in await self.events()]
+
+    async def answers(self) -> list[AgentMessageEvent]:
+        return [event for event in await self.events() if isinstance(event, AgentMessageEvent)]
+
+    async def assert_valid(self) -> None:
+        for target in ("openai_chat", "anthropic", "neutral"):
+            rendering = await self.session.render(target)
+            assert validate(target, rendering.payload, may_end_with_model=True) == []
+
+    async def assert_replays(self) -> None:
+        for call in await model_calls(self.session):
+            assert (await replay(self.session, call, store=self.manager.store)).matches
+
+
+@asynccontextmanager
+async def talking(*answers: FakeAnswer | FakeFailure) -> AsyncIterator[Talk]:
+    with FakeProvider(answers) as provider:
+        client = open_provider_client(MODEL, base_url=provider.base_url, api_key="k", key_variable="THE_KEY")
+        async with await open_manager("memory://") as manager:
+            session = await manager.get_or_create("cli:default")
+            talk = Talk(manager, session, provider, ChatTurn(session, client))
+
+            def show(event: ModelEvent) -> None:
+                if isinstance(event, TextDelta):
+                    talk.pieces.append(event.text)
+                    talk.came.set()
+
+            talk.turn = ChatTurn(session, client, on_event=show)
+            try:
+                yield talk
+            finally:
+                await client.aclose()
+
+
+async def test_turn_appends_its_steps_in_order() -> None:
+    """Message, turn, what the model is shown, its answer, the end: each step is appended before the next (C5, A24)."""
+    async with talking(FakeAnswer("Good day.")) as talk:
+        report = (await talk.say("hello"))[0]
+        assert await talk.types() == [
+            "session_init", "user_message", "turn_started", "model_call", "agent_message", "turn_finished",
+        ]  # fmt: skip
+        assert (report.outcome, "".join(talk.pieces)) == ("completed", "Good day.")
+        answer = (await talk.answers())[0]
+        assert (answer.content, answer.state, answer.seq) == ("Good day.", "complete", 5)
+        assert answer.usage == {"input_tokens": 11, "output_tokens": 7}
+        assert {event.turn_id for event in (await talk.events())[2:]} == {report.turn_id}
+        assert talk.session.head.waiting == ()
+        assert talk.session.head.open_turn is None
+        assert not talk.session.lock.in_use
+
+
+async def test_turn_records_what_the_model_was_shown() -> None:
+    """The model is sent the window whose range, policy, version and digest the log then has, and it renders again (C6)."""
+    async with talking(FakeAnswer("One."), FakeAnswer("Two.")) as talk:
+        await talk.say("first")
+        await talk.say("second")
+        call = (await model_calls(talk.session))[1]
+        assert set(call.window) >= {"from", "to", "policy", "target", "renderer_version", "digest"}
+        assert (call.window["target"], call.window["to"], call.model) == ("neutral", 8, MODEL)
+        sent = talk.provider.asked[1].json()["messages"]
+        assert [message["content"] for message in sent] == ["first", "One.", "second"]
+        again = await replay(talk.session, call, store=talk.manager.store)
+        assert [message["content"][0]["text"] for message in again.messages] == ["first", "One.", "second"]
+        await talk.assert_replays()
+
+
+async def test_replay_stays_true_after_everything_that_changes_windows() -> None:
+    """Past calls render as they were after instruction, compaction, rewind, fork and another budget (C6, C8)."""
+    async with talking(*(FakeAnswer(f"Answer {number}.") for number in range(12))) as talk:
+        await talk.session.add_event(InstructionEvent(content="Be brief."))
+        for number in range(3):
+            await talk.say(f"question {number}")
+        await talk.session.add_event(InstructionEvent(content="Be kind."))
+        await talk.say("question 3")
+        last = talk.session.history.last_seq
+        await talk.session.add_event(CompactionEvent(from_seq=1, to_seq=8, summary="We began.", first_kept_seq=13))
+        assert talk.session.history.last_seq > last
+        await talk.say("question 4")
+        await talk.session.rewind(turns=1)
+        await talk.say("question 5")
+        await talk.assert_replays()
+        child = await talk.session.fork()
+        assert [(await replay(child, call, store=talk.manager.store)).matches for call in await model_calls(child)] == [
+            True
+        ] * 6
+
+
+async def test_replay_notices_what_differs() -> None:
+    """A digest that the log does not give is reported (C6)."""
+    async with talking(FakeAnswer("One.")) as talk:
+        await talk.say("hello")
+        call = (await model_calls(talk.session))[0]
+        other = call.model_copy(update={"window": {**call.window, "digest": "0" * 64}})
+        assert not (await replay(talk.session, other, store=talk.manager.store)).matches
+
+
+async def test_turns_are_found_by_number_or_id() -> None:
+    """A turn is named by its number from either end, or by its id; others are refused."""
+    async with talking(FakeAnswer("One."), FakeAnswer("Two.")) as talk:
+        await talk.say("first")
+        await talk.say("second")
+        calls = await model_calls(talk.session)
+        assert [call_of_turn(calls, turn).seq for turn in (1, 2, -1, -2, str(calls[0].turn_id))] == [4, 9, 9, 4, 4]
+        for unknown in (0, 3, -3, "turn_x"):
+            with pytest.raises(Exception, match="there is no turn"):
+                call_of_turn(calls, unknown)
+
+
+@pytest.mark.parametrize("how", ["cancel", "interrupt"])
+async def test_turn_keeps_a_partial_answer_when_it_is_cut(how: str) -> None:
+    """Cancelling the task or interrupting the answer keeps what had come, ends the turn and leaves a valid history (C7)."""
+    async with talking(FakeAnswer("Half of it is here", chunk_chars=4, hold_after=5)) as talk:
+        running = asyncio.ensure_future(talk.say("tell me"))
+        await talk.came.wait()
+        if how == "cancel":
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await running
+        else:
+            talk.turn.interrupt()
+            assert [report.outcome for report in await running] == ["cancelled"]
+        answer = (await talk.answers())[0]
+        assert answer.state == "interrupted"
+        assert answer.content == "".join(talk.pieces)
+        finished: Any = (await talk.events())[-1]
+        assert (finished.event_type, finished.outcome) == ("turn_finished", "cancelled")
+        assert not talk.session.lock.in_use
+        await talk.assert_valid()
+        talk.provider.release()
+        assert (await talk.ask("go on", FakeAnswer("The rest."))).outcome == "completed"
+        await talk.assert_valid()
+        await talk.assert_replays()
+
+
+async def test_turn_interrupted_before_anything_came_has_no_answer() -> None:
+    """Where nothing had come there is no empty answer, and the message stays in the history."""
+    async with talking(FakeAnswer("Never seen", hold_after=0)) as talk:
+        running = asyncio.ensure_future(talk.say("tell me"))
+        await asyncio.to_thread(talk.provider.held.wait)
+        talk.turn.interrupt()
+        assert [(report.outcome, report.answer) for report in await running] == [("cancelled", None)]
+        assert "agent_message" not in await talk.types()
+        await talk.assert_valid()
+
+
+async def test_turn_fails_with_a_clear_message_when_the_model_does() -> None:
+    """A model's error ends the turn as failed, with its message and code in the log; the next turn works."""
+    async with talking() as talk:
+        report = await talk.ask("hello", FakeFailure(401, "invalid key", "authentication_error"))
+        assert report.outcome == "failed"
+        assert report.error is not None
+        assert report.error.code == "model_auth"
+        finished: Any = (await talk.events())[-1]
+        assert finished.outcome == "failed"
+        assert "[model_auth]" in finished.error
+        assert (await talk.ask("again", FakeAnswer("Now."))).outcome == "completed"
+        await talk.assert_valid()
+
+
+async def test_turn_keeps_what_came_before_the_stream_broke() -> None:
+    """A stream that breaks off leaves an interrupted answer and a failed turn."""
+    async with talking() as talk:
+        report = await talk.ask("hello", FakeAnswer("Half of it is here", chunk_chars=4, cut_after=4))
+        assert report.error is not None
+        assert (report.outcome, report.error.code) == ("failed", "model_stream_cut")
+        answer = (await talk.answers())[0]
+        assert (answer.state, str(answer.content)) == ("interrupted", "".join(talk.pieces))
+        await talk.assert_valid()
+
+
+async def test_turn_climbs_the_ladder_when_the_window_is_refused() -> None:
+    """A refused window is shown again more strictly, each call recorded; afterwards the policy is as before."""
+    async with talking(FakeFailure(400, "roles must alternate"), FakeAnswer("Fine.")) as talk:
+        assert (await talk.say("hello"))[0].outcome == "completed"
+        ladders = [call.window["policy"]["ladder"] for call in await model_calls(talk.session)]
+        assert ladders == ["normal", "strict"]
+        assert talk.session.policy.ladder == "normal"
+        await talk.assert_replays()
+
+
+async def test_turn_ends_when_every_rung_is_refused() -> None:
+    """A window that is refused in every form ends the turn as failed, after one call a rung."""
+    async with talking(*[FakeFailure(400, "no")] * 9) as talk:
+        report = (await talk.say("hello"))[0]
+        assert report.outcome == "failed"
+        assert len(talk.provider.asked) == 4
+
+
+async def test_turn_shows_less_when_the_window_is_too_long() -> None:
+    """Where the model says the window is too long, a smaller one is shown (A33)."""
+    async with talking(FakeFailure(413, "too large", "request_too_large"), FakeAnswer("Fine.")) as talk:
+        budget = talk.session.policy.max_tokens
+        assert (await talk.say("hello"))[0].outcome == "completed"
+        budgets = [call.window["policy"]["max_tokens"] for call in await model_calls(talk.session)]
+        assert budgets == [budget, budget // 2]
+
+
+async def test_turn_answers_calls_that_nobody_offered() -> None:
+    """A call that a model makes without any tool is kept with a skipped result, so that the history stays valid (A2)."""
+    answer = FakeAnswer("I will look.", calls=[FakeCall("c1", "search", '{"q": "x"}'), FakeCall("c1", "bad", "{oops")])
+    async with talking(answer) as talk:
+        await talk.say("look it up")
+        calls = [event for event in await talk.events() if isinstance(event, ToolCallEvent)]
+        assert [call.provider_call_id for call in calls] == ["c1", "c1"]
+        assert len({call.tool_call_id for call in calls}) == 2
+        await talk.assert_valid()
+        await talk.ask("and now?", FakeAnswer("Nothing found."))
+        await talk.assert_valid()
+        await talk.assert_replays()
+
+
+async def test_turns_answer_waiting_messages_in_order() -> None:
+    """Each waiting message gets a turn of its own, in the order of arrival, and sees the answers before it (A1, A39)."""
+    async with talking(FakeAnswer("One."), FakeAnswer("Two.")) as talk:
+        await receive_message(talk.session, "first", channel="cli", sender_id="local")
+        await receive_message(talk.session, "second", channel="cli", sender_id="local")
+        reports = [report async for report in talk.turn.run_waiting()]
+        assert [report.outcome for report in reports] == ["completed", "completed"]
+        sent = [[message["content"] for message in request.json()["messages"]] for request in talk.provider.asked]
+        assert sent == [["first"], ["first", "One.", "second"]]
+
+
+async def test_turn_left_open_by_a_dead_process_is_finished_first() -> None:
+    """An open turn is taken over: its calls are closed, its message is answered, then come the others (C5, C14)."""
+    async with talking(FakeAnswer("Late, but here.")) as talk:
+        seq = await receive_message(talk.session, "hello", channel="cli", sender_id="local")
+        async with talk.session.holding():
+            call = ToolCallEvent(tool_name="read", tool_call_id="t1", turn_id="turn_dead")
+            await talk.session.add_events([TurnStartedEvent(turn_id="turn_dead", consumes=[seq]), call])
+        reports = [report async for report in talk.turn.run_waiting()]
+        assert [(report.turn_id, report.outcome) for report in reports] == [("turn_dead", "completed")]
+        assert (await talk.types())[-5:] == [
+            "turn_resumed", "tool_result", "model_call", "agent_message", "turn_finished",
+        ]  # fmt: skip
+        assert talk.session.head.open_turn is None
+        await talk.assert_valid()
+
+
+async def test_turn_that_was_answered_is_only_ended() -> None:
+    """An open turn that has its answer already is ended, not answered twice (C5)."""
+    async with talking() as talk:
+        seq = await receive_message(talk.session, "hello", channel="cli", sender_id="local")
+        async with talk.session.holding():
+            started = TurnStartedEvent(turn_id="turn_dead", consumes=[seq])
+            await talk.session.add_events([started, AgentMessageEvent(content="Hi.", turn_id="turn_dead")])
+        assert [report async for report in talk.turn.run_waiting()] == []
+        assert (await talk.types())[-2:] == ["turn_resumed", "turn_finished"]
+        assert talk.provider.asked == []
+
+
+async def test_turn_uses_the_settings_of_the_session() -> None:
+    """Temperature and such are settings of the session: sent to the model, and recorded with the call (B37)."""
+    async with talking(FakeAnswer("Fine.")) as talk:
+        await talk.session.set_metadata(temperature=0.25, topic="birds")
+        await talk.say("hello")
+        assert talk.provider.asked[0].json()["temperature"] == 0.25
+        assert (await model_calls(talk.session))[0].settings == {"temperature": 0.25}
+
+
+async def test_turns_cut_at_every_step_leave_a_valid_history() -> None:
+    """Wherever a turn is cancelled, the history is valid, the message is there, and the next turn goes through (A35, C5)."""
+    for steps in range(0, 40, 3):
+        async with await open_manager("memory://") as manager:
+            session = await manager.get_or_create("cli:default")
+            turn = ChatTurn(session, DemoModelClient())
+            await receive_message(session, "hello", channel="cli", sender_id="local")
+
+            async def answer(turn: ChatTurn = turn) -> None:
+                async for _ in turn.run_waiting():
+                    pass
+
+            running = asyncio.ensure_future(answer())
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            running.cancel()
+            with suppress(asyncio.CancelledError):
+                await running
+            if session.head.open_turn is not None or not session.head.waiting:
+                assert validate("neutral", (await session.render("neutral")).payload, may_end_with_model=True) == []
+            await receive_message(session, "again", channel="cli", sender_id="local")
+            await answer()
+            events = await session.get_full_history()
+            assert isinstance(events[-2], AgentMessageEvent)
+            assert (session.head.waiting, session.head.open_turn) == ((), None)
+            calls = [event for event in events if isinstance(event, ModelCallEvent)]
+            assert all([(await replay(session, call, store=manager.store)).matches for call in calls])
+
+
+def test_policy_stays_within_the_models_window() -> None:
+    """The token budget leaves room in the model's own window, and never grows beyond the policy's (C28)."""
+    assert policy_for(DemoModelClient()).max_tokens < CONTEXT_WINDOW_TOKENS
