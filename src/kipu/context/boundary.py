@@ -14,6 +14,9 @@ from kipu.events.event import SessionEvent
 WINDOW_NOTE = "kipu.window"
 """Kind of the note that records a jump: data {"from": seq, "user": [seqs kept from before it]}."""
 
+BOUNDARY_EVENTS = frozenset({InstructionEvent, CompactionEvent, ConsolidationEvent, EventPinnedEvent, ToolResultEvent})
+"""The types of event that `Boundaries.meet` knows."""
+
 
 @dataclass(slots=True)
 class Boundaries:
@@ -25,6 +28,7 @@ class Boundaries:
     instruction: Item | None = None
     summary: Item | None = None
     jumped_at: int = 0
+    first_instruction: Item | None = None  # came before anything was shown, and so without a jump
     next_instruction: Item | None = None
     next_summary: Item | None = None
     consolidated_seq: int = 0
@@ -33,17 +37,23 @@ class Boundaries:
 
     def forget(self) -> None:
         """Drop what waits, before all events are met again."""
-        self.next_instruction = self.next_summary = None
+        self.first_instruction = self.next_instruction = self.next_summary = None
         self.consolidated_seq = 0
         self.pins.clear()
         self.earlier_pins.clear()
 
-    def meet(self, item: Item, *, start_seq: int) -> None:
-        """Note an event that will take effect with the next jump."""
+    @property
+    def shown_instruction(self) -> Item | None:
+        """Return the instruction that is in effect."""
+        return self.first_instruction or self.instruction
+
+    def meet(self, item: Item, *, start_seq: int, was_shown: bool) -> None:
+        """Note an event that will take effect with the next jump; an instruction at once while nothing was shown."""
         event = item.event
         if isinstance(event, InstructionEvent):
             if item.seq > max(self.jumped_at, self.instruction.seq if self.instruction else 0):
-                self.next_instruction = item
+                self.first_instruction = self.first_instruction if was_shown else item
+                self.next_instruction = item if was_shown else None
         elif isinstance(event, CompactionEvent):
             known = max(self.jumped_at, self.summary.seq if self.summary else 0)
             if item.seq > known and event.summary.strip():
@@ -72,9 +82,9 @@ class Boundaries:
 
     def take_effect(self, *, at_seq: int) -> None:
         """Let everything that waits be in effect; a jump at `at_seq` has been recorded."""
-        self.instruction = self.next_instruction or self.instruction
+        self.instruction = self.next_instruction or self.shown_instruction
         self.summary = self.next_summary or self.summary
-        self.next_instruction = self.next_summary = None
+        self.first_instruction = self.next_instruction = self.next_summary = None
         self.earlier_pins.clear()
         self.jumped_at = max(self.jumped_at, at_seq)
 
@@ -94,12 +104,12 @@ class Boundaries:
     @property
     def tokens(self) -> int:
         """Return what the instruction and the summary cost."""
-        return sum(item.tokens for item in (self.instruction, self.summary) if item is not None)
+        return sum(item.tokens for item in (self.shown_instruction, self.summary) if item is not None)
 
     @property
     def next_tokens(self) -> int:
         """Return what the instruction and the summary cost from the next jump on."""
-        instruction = self.next_instruction or self.instruction
+        instruction = self.next_instruction or self.shown_instruction
         summary = self.next_summary or self.summary
         return (instruction.tokens if instruction else 0) + (summary.tokens if summary else 0)
 

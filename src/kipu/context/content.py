@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import re
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -14,6 +16,9 @@ from kipu.events.content import Content, MediaPart, TextPart
 from kipu.events.conversation import AgentMessageEvent, MemoryRecalledEvent, ToolResultEvent, UserMessageEvent
 
 Parts: TypeAlias = Sequence[TextPart | MediaPart]
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_MEDIA_TYPE = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]*/[a-z0-9][a-z0-9!#$&^_.+-]*")
 
 _SYNTHETIC = {
     "interrupted": "[interrupted, outcome unknown]",
@@ -69,6 +74,18 @@ def memory_text(event: MemoryRecalledEvent) -> str:
 def media_size(part: MediaPart) -> int:
     """Return the bytes of a media part, also where its size was not stated."""
     return max(part.size, len(part.data) * 3 // 4 if part.data else 0)
+
+
+def is_usable(part: MediaPart) -> bool:
+    """Say whether a media part has a well-formed type and either a digest or some base64."""
+    if not _MEDIA_TYPE.fullmatch(part.media_type):
+        return False
+    if part.blob is not None:
+        return bool(_DIGEST.fullmatch(part.blob))
+    try:
+        return bool(base64.b64decode(part.data or "", validate=True))
+    except ValueError:
+        return False
 
 
 def shown_blobs(exchange: Exchange) -> list[str]:

@@ -21,7 +21,7 @@ DocMessage = dict[str, Any]
 
 
 def get_history(
-    messages: Sequence[Mapping[str, Any]], last_consolidated: int = 0, max_messages: int = 500
+    messages: Sequence[Mapping[str, Any]], last_consolidated: int = 0, *, max_messages: int = 500
 ) -> list[DocMessage]:
     """Return the history that a model may be shown: behind the consolidation boundary, bounded, from a user message on.
 

@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from kipu.context.adjustment import Adjustment, AdjustmentKind
-from kipu.context.content import Parts, media_size, memory_text, parts_of, result_parts, result_text, value_text
+from kipu.context.content import (
+    Parts,
+    is_usable,
+    media_size,
+    memory_text,
+    parts_of,
+    result_parts,
+    result_text,
+    value_text,
+)
 from kipu.context.exchange import CLOSED_TOKENS, Call, Exchange
 from kipu.context.item import Item
 from kipu.context.policy import WindowPolicy
@@ -101,7 +110,7 @@ class NeutralRenderer:
         if text and text.strip():
             block["text"] = text
         if opaque is not None:
-            block["opaque"] = opaque
+            block["opaque"] = opaque if isinstance(opaque, dict) else {"blocks": opaque}
         return [block]
 
     def _call(self, exchange: Exchange, call: Call) -> Message:
@@ -150,6 +159,7 @@ class NeutralRenderer:
         for index, part in enumerate(parts):
             if isinstance(part, MediaPart):
                 shown = exchange.media_shown is not None and (item.seq, index) in exchange.media_shown
+                shown = shown and not isinstance(item.event, AgentMessageEvent)
                 blocks.append(self._media(part, item.seq, shown=shown))
             elif part.text.strip():
                 blocks.append(_text(self._shortened(part.text, item, limit)))
@@ -158,7 +168,7 @@ class NeutralRenderer:
         return blocks
 
     def _media(self, part: MediaPart, seq: int, *, shown: bool) -> Message:
-        if not (part.blob or part.data) or not shown or not self.policy.shows_media:
+        if not shown or not self.policy.shows_media or not is_usable(part):
             self._note("media_replaced", seq, part.media_type)
             return _text(media_text(part.media_type, media_size(part), name=part.name))
         block: Message = {"type": "media", "media_type": part.media_type, "size": media_size(part)}

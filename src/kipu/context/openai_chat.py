@@ -46,16 +46,16 @@ class OpenAIChatShape:
             out.extend(self._result(block) for block in results[start : start + MAX_CALLS])
 
     def _append(self, out: list[Message], message: Message) -> None:
-        """Append, in the stricter renderings so that user and assistant alternate, as many chat templates want."""
-        last = out[-1] if out else None
-        if self.reader.policy.strict:
-            if message["role"] == "assistant" and (last is None or last["role"] in {"assistant", "system"}):
-                self.reader.note("placeholder_added", "an assistant message needs a user message before it")
-                out.append({"role": "user", "content": CONTINUE})
-            elif last is not None and message["role"] == last["role"] == "user":
-                self.reader.note("roles_merged", "two user messages")
-                out[-1] = {"role": "user", "content": _joined(last["content"], message["content"])}
-                return
+        """Append behind a user message; in the stricter renderings user and assistant alternate, as many templates want."""
+        last = out[-1]["role"] if out else "system"
+        strict = self.reader.policy.strict
+        if message["role"] == "assistant" and (last == "system" or (strict and last == "assistant")):
+            self.reader.note("placeholder_added", "an assistant message needs a user message before it")
+            out.append({"role": "user", "content": CONTINUE})
+        elif strict and message["role"] == last == "user":
+            self.reader.note("roles_merged", "two user messages")
+            out[-1] = {"role": "user", "content": _joined(out[-1]["content"], message["content"])}
+            return
         out.append(message)
 
     def _call(self, block: Message) -> Message:

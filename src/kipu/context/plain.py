@@ -10,21 +10,20 @@ from kipu.context.shape import CONTINUE, Reader
 
 
 class NeutralShape:
-    """Leave neutral messages alone; where asked to be strict, let roles alternate and a user message end."""
+    """Leave neutral messages alone but for the first; where asked to be strict, let roles alternate and a user message end."""
 
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
 
     def add(self, out: list[Message], messages: Sequence[Message]) -> None:
         """Append one exchange, merged with what has the same role before it where roles must alternate."""
-        if not self.reader.policy.strict:
-            out.extend(messages)
-            return
+        strict = self.reader.policy.strict
         for message in messages:
-            if message["role"] == "assistant" and (not out or out[-1]["role"] in {"assistant", "system"}):
+            last = out[-1]["role"] if out else "system"
+            if message["role"] == "assistant" and (last == "system" or (strict and last == "assistant")):
                 self.reader.note("placeholder_added", "an assistant message needs a user message before it")
                 out.append({"role": "user", "content": [{"type": "text", "text": CONTINUE}]})
-            if same_role(out, message):
+            if strict and same_role(out, message):
                 self.reader.note("roles_merged", f"two {message['role']} messages")
                 out[-1] = merged(out[-1], message)
             else:

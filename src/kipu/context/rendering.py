@@ -8,17 +8,27 @@ from types import MappingProxyType
 from typing import Any
 
 from kipu.context.adjustment import Adjustment
+from kipu.context.anthropic import AnthropicShape
+from kipu.context.copying import Maker, maker_of
 from kipu.context.exchange import Exchange
+from kipu.context.gemini import GeminiShape
 from kipu.context.neutral import Message, NeutralRenderer
 from kipu.context.openai_chat import OpenAIChatShape
+from kipu.context.openai_responses import OpenAIResponsesShape
 from kipu.context.plain import NeutralShape
-from kipu.context.shape import Maker, Reader, Shape, maker_of
+from kipu.context.shape import Reader, Shape
 from kipu.errors import InvalidQueryError
 
 RENDERER_VERSION = 1
 
 SHAPES: Mapping[str, Callable[[Reader], Shape]] = MappingProxyType(
-    {"neutral": NeutralShape, "openai_chat": OpenAIChatShape}
+    {
+        "neutral": NeutralShape,
+        "openai_chat": OpenAIChatShape,
+        "openai_responses": OpenAIResponsesShape,
+        "anthropic": AnthropicShape,
+        "gemini": GeminiShape,
+    }
 )
 """Target name → its shape in the present renderer version."""
 
@@ -70,15 +80,16 @@ class Compiled:
 
     def finished(self, exchanges: Sequence[Exchange]) -> tuple[list[Message], list[Adjustment]]:
         """Return copies of everything compiled, followed by the exchanges that may still change."""
-        kept = len(self.shape.reader.notes)
+        reader = self.shape.reader
+        kept, seen = len(reader.notes), set(reader.seen)
         tail = self.messages[-1:]
         fixed = len(tail)
         for exchange in exchanges[self.done :]:
             self.shape.add(tail, self.neutral.render(exchange))
         self.shape.finish(tail)
-        notes = self.shape.reader.notes
-        adjustments = notes.copy()
-        del notes[kept:]
+        adjustments = reader.notes.copy()
+        del reader.notes[kept:]
+        reader.seen = seen
         if not fixed or tail[0] is self.messages[-1]:
             messages = [make() for make in self.makers]
             messages += [maker_of(message)() for message in tail[fixed:]]

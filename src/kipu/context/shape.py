@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -24,6 +24,7 @@ class Reader:
     model: str | None = None
     media: Mapping[str, bytes] | None = None
     notes: list[Adjustment] = field(default_factory=list)
+    seen: set[str] = field(default_factory=set)  # ids that may stand once only
 
     def note(self, kind: AdjustmentKind, detail: str) -> None:
         """Record what a provider's rules changed."""
@@ -66,38 +67,3 @@ class Shape(Protocol):
     def payload(self, messages: list[Message], system: str | None) -> dict[str, Any]:
         """Return the part of a request body that holds the window."""
         ...
-
-
-Maker = Callable[[], Message]
-
-
-def maker_of(message: Message) -> Maker:
-    """Return what makes copies of `message`, so that callers may change what they get (B34), as cheaply as its form allows."""
-    if all(type(value) is str or value is None for value in message.values()):
-        return message.copy
-    if message.keys() == {"role", "content"} and type(message["content"]) is list and len(message["content"]) == 1:
-        role, block = message["role"], message["content"][0]
-        if all(type(value) is str for value in block.values()):
-            return lambda: {"role": role, "content": [block.copy()]}
-        made = block_maker(block)
-        return lambda: {"role": role, "content": [made()]}
-    return lambda: copy_json(message)
-
-
-def block_maker(block: Message) -> Maker:
-    """Return what makes copies of one content block."""
-    content = block.get("content")
-    if type(content) is list and len(content) == 1 and all(type(value) is str for value in content[0].values()):
-        inner = content[0]
-        return lambda: {**block, "content": [inner.copy()]}
-    return lambda: copy_json(block)
-
-
-def copy_json(value: Any) -> Any:
-    """Return a copy of JSON data that shares nothing that can be changed."""
-    kind = type(value)
-    if kind is dict:
-        return {name: item if type(item) is str else copy_json(item) for name, item in value.items()}
-    if kind is list:
-        return [item if type(item) is str else copy_json(item) for item in value]
-    return value

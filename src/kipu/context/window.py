@@ -7,7 +7,7 @@ from typing import Any
 
 from kipu.context.adjustment import Adjustment
 from kipu.context.assembly import Assembly
-from kipu.context.boundary import Boundaries, recorded_start, recorded_users
+from kipu.context.boundary import BOUNDARY_EVENTS, Boundaries, recorded_start, recorded_users
 from kipu.context.content import shown_blobs
 from kipu.context.item import Item
 from kipu.context.log_view import is_undone, standing, undone_ranges
@@ -47,6 +47,7 @@ class Window:
         self._boundaries = Boundaries(instruction, summary)
         self._pinned = {item.seq: item for item in pinned}
         self._anchor: tuple[int, ...] = ()  # user messages before the start that are kept
+        self._anchored_at = 0  # the event that said so
         self._items: list[Item] = []
         self._seen: set[int] = set()
         self._earlier: dict[int, Item] = {}  # events before the start that are needed in it
@@ -147,13 +148,27 @@ class Window:
         if start is not None and self.start_seq < start <= item.seq:
             self._move(start, users=recorded_users(event), at_seq=item.seq)
             return True
-        self._boundaries.meet(item, start_seq=self.start_seq)
-        if self._boundaries.next_instruction is not None and not self._was_shown():
-            self._boundaries.take_effect(at_seq=0)
-            self._restart_rendering()
+        if start == self.start_seq and self._keeps_other_users(item):
+            return True
+        if type(event) in BOUNDARY_EVENTS:
+            before = self._boundaries.first_instruction
+            self._boundaries.meet(item, start_seq=self.start_seq, was_shown=self._was_shown())
+            if self._boundaries.first_instruction is not before:
+                self._restart_rendering()
         self._assembly.add(item)
         self._drop_lead()
         return False
+
+    def _keeps_other_users(self, item: Item) -> bool:
+        """Take over what the last jump kept, as recorded; say whether that is news, as it is after opening."""
+        users = recorded_users(item.event)
+        if users is None or item.seq <= self._anchored_at:
+            return False
+        self._anchored_at = item.seq
+        users = tuple(seq for seq in users if seq < self.start_seq)
+        is_news = users != self._anchor
+        self._anchor = users
+        return is_news
 
     def _was_shown(self) -> bool:
         exchanges = self._assembly.exchanges[self._apart :]
@@ -182,6 +197,8 @@ class Window:
         The answer is the present start when something waits that is worth a jump by itself, such as a new instruction.
         """
         bounds = self._boundaries
+        if bounds.next_summary is None and not bounds.wants_jump and not self._is_over():
+            return None
         exchanges = self._assembly.exchanges[self._apart :]
         if not exchanges:
             return None
@@ -236,7 +253,9 @@ class Window:
     def _move(self, start_seq: int, *, users: tuple[int, ...] | None, at_seq: int) -> None:
         exchanges = self._assembly.exchanges
         dropped = [item for item in self._items if item.seq < start_seq]
-        self._anchor = self._users_before(start_seq) if users is None else users
+        users = self._users_before(start_seq) if users is None else users
+        self._anchor = tuple(seq for seq in users if seq < start_seq)
+        self._anchored_at = at_seq
         for item in self._boundaries.pinned_items(exchanges[self._apart :], before_seq=start_seq):
             self._pinned[item.seq] = item
         self._apply_earlier_pins()
@@ -340,7 +359,7 @@ class Window:
         compiled = self._compiled.get(key) if keep else None
         if compiled is None:
             compiled = compile_for(target, Reader(self.policy, provider, model, media))
-            compiled.start(head_messages(self._boundaries.instruction, self._boundaries.summary))
+            compiled.start(head_messages(self._boundaries.shown_instruction, self._boundaries.summary))
             if keep:
                 while len(self._compiled) >= _READERS_KEPT:
                     del self._compiled[next(iter(self._compiled))]
@@ -352,7 +371,7 @@ class Window:
         return [*self._assembly.pending_adjustments(), *lost]
 
     def _system_text(self) -> str | None:
-        instruction = self._boundaries.instruction
+        instruction = self._boundaries.shown_instruction
         content = getattr(instruction.event, "content", None) if instruction is not None else None
         return content if isinstance(content, str) and content.strip() else None
 
