@@ -110,6 +110,7 @@ class Bindings:
 
     def forget(self, session_id: str) -> int:
         """Write the file anew without a session and every key that ever led to it; return how many lines went."""
+        self._remove_leftovers()
         lines = [line for line in self._raw_lines() if line]
         kept = [
             line for line in lines if (orjson.loads(line).get("session_id") if _holds(line) else None) != session_id
@@ -120,6 +121,12 @@ class Bindings:
         self._inode = 0
         self._read_on()
         return len(lines) - len(kept)
+
+    def _remove_leftovers(self) -> None:
+        """Remove copies that a kill left in the middle of being written: who holds the lock is the only writer."""
+        for name in os.listdir(self._root):
+            if name.startswith(f"{FILE}.") and name.endswith(".tmp"):
+                os.unlink(os.path.join(self._root, name))
 
     def _raw_lines(self) -> list[bytes]:
         try:

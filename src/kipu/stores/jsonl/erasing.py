@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+from collections.abc import Callable
 
 import orjson
 
 from kipu.errors import LeaseLostError, SessionNotFoundError
 from kipu.ports.store import ErasureReceipt, Lease
 from kipu.stores.jsonl.blobs import FOLDER as BLOBS
-from kipu.stores.jsonl.lock import FileLock
 from kipu.stores.jsonl.log import ERASING, GoneError
 from kipu.stores.jsonl.medium import make_folder, remove_file, replace_file, sync_folder
 from kipu.stores.jsonl.quarantine import FOLDER as QUARANTINE
@@ -23,21 +24,27 @@ def erase_session(shelf: Shelf, session_id: str, *, lease: Lease) -> ErasureRece
 
     Writers of other processes are held off by the session's lock and find, when they get it, that it guards nothing.
     """
+    try:
+        removed = _erase(shelf, session_id, check=lambda opened: _check_lease(shelf, opened, lease))
+    except GoneError:
+        raise SessionNotFoundError(session_id=session_id) from None
+    return ErasureReceipt(session_id, shelf.now(), removed)
+
+
+def _erase(shelf: Shelf, session_id: str, *, check: Callable[[OpenLog], None]) -> dict[str, int]:
     with shelf.indexing(wait_s=WAIT_S) as index, shelf.bindings.lock.held(wait_s=WAIT_S):
         shelf.bindings.refresh(shelf.settle)
-        try:
-            with shelf.locked_raw(session_id, wait_s=WAIT_S) as opened:
-                _check_lease(shelf, opened, lease)
-                erasure = _Erasure(shelf, opened)
-                erasure.remove_content()
-                with index.transaction():
-                    erasure.removed.update(index.remove(session_id))
-                index.empty_wal()
-                erasure.leave_tombstone()
-                erasure.remove_folder()
-        except GoneError:
-            raise SessionNotFoundError(session_id=session_id) from None
-        return ErasureReceipt(session_id, shelf.now(), erasure.removed)
+        with shelf.locked_raw(session_id, wait_s=WAIT_S) as opened:
+            check(opened)
+            erasure = _Erasure(shelf, opened)
+            # First of all: from here on the id is not used again, and whoever opens the store finishes what a kill left.
+            erasure.leave_tombstone()
+            erasure.remove_content()
+            with index.transaction():
+                erasure.removed.update(index.remove(session_id))
+            index.empty_wal()
+            erasure.remove_folder()
+            return erasure.removed
 
 
 def _check_lease(shelf: Shelf, opened: OpenLog, lease: Lease) -> None:
@@ -101,9 +108,11 @@ class _Erasure:
 
 
 def finish_erasures(shelf: Shelf) -> None:
-    """Remove what is left of folders whose session has its tombstone: the kill came between the two."""
-    for session_id in shelf.session_ids():
-        folder = os.path.join(shelf.root, session_id)
-        if shelf.is_erased(session_id):
-            with FileLock(os.path.join(folder, "lock")).held(wait_s=WAIT_S):
-                shutil.rmtree(folder, ignore_errors=True)
+    """Finish what kills left: folders whose session has its tombstone."""
+    try:
+        tombstones = set(os.listdir(os.path.join(shelf.root, TOMBSTONES)))
+    except FileNotFoundError:
+        return
+    for session_id in tombstones.intersection(shelf.session_ids()):
+        with contextlib.suppress(GoneError):
+            _erase(shelf, session_id, check=lambda _: None)

@@ -50,6 +50,14 @@ from kipu.stores.jsonl.queue import CommitQueue
 from kipu.stores.jsonl.reader import OutOfOrderError
 from kipu.stores.jsonl.settings import BUFFER_S, FORMAT, LOSS_WINDOWS, SEGMENT_BYTES, Durability, Settings
 from kipu.stores.jsonl.shelf import WAIT_S, OpenLog, Shelf
+from kipu.stores.jsonl.spooling import (
+    Batch,
+    forget_session,
+    lease_state,
+    read_batches,
+    seed_lease,
+    spooled_ids,
+)
 from kipu.stores.jsonl.tracking import Tracker
 from kipu.stores.jsonl.verifying import verify_store
 from kipu.stores.leasing import claimed, released, renewed
@@ -405,6 +413,45 @@ class JsonlStore:
             await self._view(session_id)
         with translating(self._settings.url):
             return await asyncio.to_thread(verify_store, self._shelf, session_id)
+
+    # -- being a spool ---------------------------------------------------------------------------------------------------
+
+    def holds(self, session_id: str) -> bool:
+        """Return True when there is a session of this id, at the cost of one question to the system."""
+        return self._shelf.folder_exists(session_id)
+
+    async def spooled(self) -> builtins.list[str]:
+        """Return the ids of all sessions, oldest first."""
+        self._check_open()
+        return [*await asyncio.to_thread(spooled_ids, self._shelf)]
+
+    async def batches(self, session_id: str) -> builtins.list[Batch]:
+        """Return every append of a session as it was made. Raises: SessionNotFoundError."""
+        self._check_open()
+        try:
+            return await asyncio.to_thread(read_batches, self._shelf, session_id)
+        except GoneError:
+            raise SessionNotFoundError(session_id=session_id) from None
+
+    async def seed_lease(self, session_id: str, *, owner: str | None, token: int, until: str | None) -> None:
+        """Give a session that is about to begin the lease it has in another store."""
+        self._check_writable()
+        with translating(self._settings.url):
+            await asyncio.to_thread(seed_lease, self._shelf, session_id, owner=owner, token=token, until=until)
+
+    async def lease_state(self, session_id: str) -> LeaseState:
+        """Return owner, token and expiry of a session's lease. Raises: SessionNotFoundError."""
+        self._check_open()
+        try:
+            return await asyncio.to_thread(lease_state, self._shelf, session_id)
+        except GoneError:
+            raise SessionNotFoundError(session_id=session_id) from None
+
+    async def forget(self, session_id: str, *, last_seq: int) -> bool:
+        """Remove a session without a tombstone, unless it has grown beyond `last_seq`: then return False."""
+        self._check_writable()
+        with translating(self._settings.url):
+            return await asyncio.to_thread(forget_session, self._shelf, session_id, last_seq=last_seq)
 
     async def close(self) -> None:
         """Commit what was accepted, put it on the medium and close every file."""

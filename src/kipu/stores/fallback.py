@@ -1,0 +1,415 @@
+"""Two stores as one: while the primary refuses writes, a JSONL spool takes them, and gives them back afterwards (A49)."""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import orjson
+
+from kipu.errors import (
+    BlobNotFoundError,
+    LeaseRequiredError,
+    SessionExistsError,
+    SessionNotFoundError,
+    StoreUnavailableError,
+    StoreUrlError,
+)
+from kipu.ports.clock import Clock
+from kipu.ports.head import EMPTY_PATCH, Head, HeadPatch, head_to_json
+from kipu.ports.store import (
+    MAX_PAGE,
+    Appended,
+    Binding,
+    Damage,
+    ErasureReceipt,
+    EventStore,
+    Hit,
+    IndexEntry,
+    Lease,
+    Page,
+    Record,
+    SearchQuery,
+    SessionQuery,
+    StoreDescription,
+    StoredEvent,
+)
+from kipu.stores.fallback_follow import follow_both
+from kipu.stores.follow import Announcer, follow_pages
+from kipu.stores.jsonl.store import JsonlStore
+from kipu.stores.paging import encode_cursor, page_size
+from kipu.stores.spool_merge import MARKER_ID, MARKER_TYPE, MergeReport, SpoolMerge, is_marker
+from kipu.stores.times import iso_from_us
+
+T = TypeVar("T")
+OpenPrimary = Callable[[], Awaitable[EventStore]]
+_SEED_TRIES = 5
+
+
+class FallbackStore:
+    """Append to the primary; while it refuses, to the spool, with numbers that are final after the merge.
+
+    A session that the spool holds is merged before anything else happens to it, as soon as the primary answers. Reads show
+    both, the newer history first. Errors other than "unavailable" and "full" pass: they are answers, not outages.
+    """
+
+    def __init__(self, open_primary: OpenPrimary, *, spool: JsonlStore, clock: Clock) -> None:
+        self._open_primary = open_primary
+        self._primary: EventStore | None = None
+        self._spool = spool
+        self._clock = clock
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._announcer = Announcer("fallback", changed=lambda: True)
+        self.reports: list[MergeReport] = []
+
+    @classmethod
+    async def open(cls, open_primary: OpenPrimary, *, spool: EventStore, clock: Clock) -> FallbackStore:
+        """Open the pair. A primary that cannot be opened now is tried again at every call; what the spool holds is merged."""
+        if not isinstance(spool, JsonlStore):
+            raise StoreUrlError(url=spool.describe().url, reason="a fallback is a jsonl:// store")
+        store = cls(open_primary, spool=spool, clock=clock)
+        try:
+            await store._there()
+            await store.recover()
+        except StoreUnavailableError:
+            pass
+        except BaseException:
+            await store.close()
+            raise
+        return store
+
+    async def _there(self) -> EventStore:
+        if self._primary is None:
+            self._primary = await self._open_primary()
+        return self._primary
+
+    async def recover(self) -> builtins.list[MergeReport]:
+        """Merge every session that the spool holds and say what became of each. Raises: StoreUnavailableError."""
+        done = []
+        for session_id in await self._spool.spooled():
+            report = await self._merge(session_id)
+            if report is not None:
+                done.append(report)
+        return done
+
+    async def _merge(self, session_id: str) -> MergeReport | None:
+        """Merge one session, if the spool holds it. Raises: StoreUnavailableError while the primary refuses."""
+        if not self._spool.holds(session_id):
+            return None
+        async with self._locks.setdefault(session_id, asyncio.Lock()):
+            if not self._spool.holds(session_id):
+                return None
+            merge = SpoolMerge(await self._there(), self._spool, session_id, clock=self._clock)
+            report = await merge.run()
+        self._locks.pop(session_id, None)
+        self.reports.append(report)
+        self._announcer.announce()
+        return report
+
+    async def _merged(self, session_id: str) -> bool:
+        """Try to merge a session; return False when the spool still holds it."""
+        if not self._spool.holds(session_id):
+            return True
+        try:
+            await self._merge(session_id)
+        except (StoreUnavailableError, LeaseRequiredError):
+            return not self._spool.holds(session_id)
+        return True
+
+    def describe(self) -> StoreDescription:
+        """Return what this pair is."""
+        spool = self._spool.describe()
+        note = f"while it refuses writes, they go to {spool.url}"
+        if self._primary is None:
+            return replace(spool, notes=(*spool.notes, "its primary cannot be opened now"))
+        primary = self._primary.describe()
+        forks = tuple(f"{r.forked} events of {r.session_id} went to {r.forked_to}" for r in self.reports if r.forked_to)
+        return replace(primary, notes=(*primary.notes, note, *forks))
+
+    # -- appending -------------------------------------------------------------------------------------------------------
+
+    async def append(
+        self,
+        session_id: str,
+        records: Sequence[Record],
+        *,
+        head: HeadPatch = EMPTY_PATCH,
+        bind: Binding | None = None,
+        token: int | None = None,
+        expected_seq: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> Appended:
+        """Append to the primary, or to the spool while the primary refuses or has not got back what the spool holds."""
+        how: dict[str, Any] = {"head": head, "token": token, "expected_seq": expected_seq}
+        how["idempotency_key"] = idempotency_key
+        if await self._merged(session_id):
+            try:
+                primary = await self._there()
+                return await primary.append(session_id, records, bind=bind, **how)
+            except StoreUnavailableError as refusal:
+                reason = refusal
+        else:
+            reason = None
+        outcome = await self._append_to_spool(session_id, records, bind, how, refusal=reason)
+        self._announcer.announce()
+        return outcome
+
+    async def _append_to_spool(
+        self,
+        session_id: str,
+        records: Sequence[Record],
+        bind: Binding | None,
+        how: dict[str, Any],
+        *,
+        refusal: StoreUnavailableError | None,
+    ) -> Appended:
+        spooled = await self._binding_for_spool(bind)
+        begins = any(record.event_type == MARKER_TYPE for record in records)
+        for _ in range(_SEED_TRIES):
+            if not begins:
+                await self._seed(session_id, refusal)
+            try:
+                return await self._spool.append(session_id, records, bind=spooled, **how)
+            except SessionNotFoundError:
+                # Merged by somebody between the two.
+                continue
+        raise StoreUnavailableError(store=self.describe().url, reason="its spool is merged again and again")
+
+    async def _binding_for_spool(self, bind: Binding | None) -> Binding | None:
+        if bind is None:
+            return None
+        return Binding(bind.key, await self._spool.resolve(bind.key))
+
+    async def _seed(self, session_id: str, refusal: StoreUnavailableError | None) -> None:
+        """Begin the session in the spool where the primary's log ends, with its head and its lease."""
+        spooled = await self._spool.head(session_id) if self._spool.holds(session_id) else None
+        if spooled is not None and spooled.last_seq:
+            return
+        try:
+            primary = await self._there()
+            head = await primary.head(session_id)
+        except StoreUnavailableError as error:
+            raise refusal or error from error
+        if head is None or not head.last_seq:
+            raise SessionNotFoundError(session_id=session_id)
+        await self._spool.seed_lease(session_id, owner=head.lease_owner, token=head.lease_token, until=head.lease_until)
+        said = {"spool": {"base_seq": head.base_seq, "last_seq": head.last_seq}}
+        record = Record(MARKER_ID, MARKER_TYPE, iso_from_us(self._clock.now_us()), orjson.dumps(said))
+        row = head_to_json(head)
+        for name in ("session_id", "last_seq", "due_at", "lease_owner", "lease_token", "lease_until", "indexed_seq"):
+            row.pop(name)
+        try:
+            await self._spool.append(session_id, [record], head=HeadPatch(set={**row, "base_seq": head.last_seq - 1}))
+        except SessionExistsError:
+            return  # another process was quicker
+
+    # -- reading ---------------------------------------------------------------------------------------------------------
+
+    async def _base(self, session_id: str) -> tuple[int, int] | None:
+        """Return the primary's base seq and where the spool's own events begin; None when the spool began the session."""
+        first = await self._spool.read(session_id, limit=1)
+        if not first or not is_marker(first[0].record):
+            return None
+        said = orjson.loads(first[0].record.body)["spool"]
+        return said["base_seq"], said["last_seq"]
+
+    async def read(
+        self,
+        session_id: str,
+        *,
+        after: int = 0,
+        until: int | None = None,
+        limit: int = MAX_PAGE,
+        backwards: bool = False,
+    ) -> list[StoredEvent]:
+        """Return events of the primary and, behind them, of the spool."""
+        limit = page_size(limit)
+        if await self._merged(session_id):
+            primary = await self._there()
+            return await primary.read(session_id, after=after, until=until, limit=limit, backwards=backwards)
+        base = await self._base(session_id)
+        if base is None:
+            return await self._spool.read(session_id, after=after, until=until, limit=limit, backwards=backwards)
+        _, border = base
+        old = dict[str, Any](after=after, until=border if until is None else min(until, border), backwards=backwards)
+        new = dict[str, Any](after=max(after, border), until=until, backwards=backwards)
+        stores: list[tuple[EventStore, dict[str, Any]]] = [(await self._there(), old), (self._spool, new)]
+        events: list[StoredEvent] = []
+        for store, where in reversed(stores) if backwards else stores:
+            if len(events) < limit:
+                events += await store.read(session_id, limit=limit - len(events), **where)
+        return events
+
+    async def head(self, session_id: str) -> Head | None:
+        """Return the head with what the spool holds."""
+        if await self._merged(session_id):
+            return await (await self._there()).head(session_id)
+        return await self._spooled_head(session_id)
+
+    async def _spooled_head(self, session_id: str) -> Head | None:
+        head = await self._spool.head(session_id)
+        if head is None:
+            return None
+        base = await self._base(session_id)
+        return head if base is None else replace(head, base_seq=base[0], indexed_seq=min(head.indexed_seq, base[1]))
+
+    async def list(self, query: SessionQuery) -> Page[Head]:
+        """Return a page of heads of both; a session that the spool holds is shown as the spool has it."""
+        held = await self._held()
+        page = await (await self._there()).list(query)
+        if not held:
+            return page
+        spooled = await self._spool.list(query)
+        heads = {head.session_id: head for head in page.items if head.session_id not in held}
+        for head in spooled.items:
+            heads[head.session_id] = await self._spooled_head(head.session_id) or head
+        ordered = sorted(heads.values(), key=lambda head: _place(head, query), reverse=query.descending)
+        limit = page_size(query.limit)
+        # A page of one store that is full may hide, behind its end, what belongs before the other's items.
+        ends = [_place(p.items[-1], query) for p in (page, spooled) if p.cursor is not None and p.items]
+        if ends:
+            end = max(ends) if query.descending else min(ends)
+            ordered = [h for h in ordered if (_place(h, query) >= end if query.descending else _place(h, query) <= end)]
+        more = bool(ends) or len(ordered) > limit
+        shown = ordered[:limit]
+        last = _place(shown[-1], query) if shown else (ends[0] if ends else None)
+        return Page(tuple(shown), encode_cursor(*last) if more and last else None)
+
+    async def _held(self) -> set[str]:
+        """Try to merge everything; return the ids of the sessions that the spool still holds."""
+        return {session_id for session_id in await self._spool.spooled() if not await self._merged(session_id)}
+
+    async def runnable(self, *, now: str, limit: int) -> builtins.list[Head]:
+        """Return sessions with work of both."""
+        held = await self._held()
+        found = [h for h in await self._spool.runnable(now=now, limit=limit) if h.session_id in held] if held else []
+        try:
+            others = await (await self._there()).runnable(now=now, limit=limit)
+        except StoreUnavailableError:
+            if not held:
+                raise
+            others = []
+        found += [head for head in others if head.session_id not in held]
+        found.sort(key=lambda head: (head.due_at or head.last_event_at, head.session_id))
+        return found[: page_size(limit)]
+
+    def follow(self, session_id: str | None = None, *, after: int = 0) -> AsyncIterator[StoredEvent]:
+        """Yield own events with seq > `after`, then every new one, wherever it is kept; without a session, all."""
+        if session_id is None:
+            return follow_both(self._primary, self._spool)
+
+        async def read_page(place: int) -> builtins.list[tuple[int, StoredEvent]]:
+            return [(event.seq, event) for event in await self.read(session_id, after=place)]
+
+        return follow_pages(read_page, self._announcer, after=after)
+
+    # -- the rest --------------------------------------------------------------------------------------------------------
+
+    async def index(self, entries: Sequence[IndexEntry], *, indexed: Mapping[str, int]) -> None:
+        """Take in terms of what the primary has; what the spool holds is indexed after its merge."""
+        held = await self._held()
+        kept = [entry for entry in entries if entry.session_id not in held]
+        moved = {session_id: seq for session_id, seq in indexed.items() if session_id not in held}
+        await (await self._there()).index(kept, indexed=moved)
+
+    async def search(self, query: SearchQuery) -> Page[Hit]:
+        """Return events of the primary that hold every phrase."""
+        return await (await self._there()).search(query)
+
+    async def drop_index(self) -> None:
+        """Forget every term of the primary."""
+        await (await self._there()).drop_index()
+
+    async def bind(self, key: str, session_id: str, *, expected: str | None = None) -> None:
+        """Make `key` lead to `session_id`, in the primary."""
+        await self._merged(session_id)
+        await (await self._there()).bind(key, session_id, expected=expected)
+
+    async def resolve(self, key: str) -> str | None:
+        """Return the session id that `key` leads to: a binding in the spool is the newer one."""
+        spooled = await self._spool.resolve(key)
+        return spooled if spooled is not None else await (await self._there()).resolve(key)
+
+    async def claim(self, session_id: str, *, owner: str, ttl_s: float) -> Lease | None:
+        """Return a lease, after what the spool holds was merged; while the primary refuses, one of the spool."""
+        if await self._merged(session_id):
+            try:
+                return await (await self._there()).claim(session_id, owner=owner, ttl_s=ttl_s)
+            except StoreUnavailableError as refusal:
+                await self._seed(session_id, refusal)
+        return await self._spool.claim(session_id, owner=owner, ttl_s=ttl_s)
+
+    async def renew(self, lease: Lease) -> Lease:
+        """Return the lease with a later expiry."""
+        if await self._merged(lease.session_id):
+            try:
+                return await (await self._there()).renew(lease)
+            except StoreUnavailableError as refusal:
+                await self._seed(lease.session_id, refusal)
+        return await self._spool.renew(lease)
+
+    async def release(self, lease: Lease, *, expected_seq: int | None = None) -> bool:
+        """Give the lease back; False, still holding it, if something arrived since."""
+        if await self._merged(lease.session_id):
+            try:
+                return await (await self._there()).release(lease, expected_seq=expected_seq)
+            except StoreUnavailableError as refusal:
+                await self._seed(lease.session_id, refusal)
+        return await self._spool.release(lease, expected_seq=expected_seq)
+
+    async def put_blob(self, session_id: str, data: bytes) -> str:
+        """Keep `data` where the session's next event will be kept."""
+        if await self._merged(session_id):
+            try:
+                return await (await self._there()).put_blob(session_id, data)
+            except StoreUnavailableError as refusal:
+                await self._seed(session_id, refusal)
+        return await self._spool.put_blob(session_id, data)
+
+    async def get_blob(self, session_id: str, digest: str) -> bytes:
+        """Return the bytes, wherever they are."""
+        if not await self._merged(session_id):
+            try:
+                return await self._spool.get_blob(session_id, digest)
+            except BlobNotFoundError:
+                pass
+        return await (await self._there()).get_blob(session_id, digest)
+
+    async def blobs(self, session_id: str) -> builtins.list[str]:
+        """Return the digests of the session's blobs in both."""
+        if await self._merged(session_id):
+            return await (await self._there()).blobs(session_id)
+        spooled = await self._spool.blobs(session_id)
+        if await self._base(session_id) is None:
+            return spooled
+        return sorted({*spooled, *await (await self._there()).blobs(session_id)})
+
+    async def erase(self, session_id: str, *, lease: Lease) -> ErasureReceipt:
+        """Merge what the spool holds, then remove everything of the session."""
+        await self._merge(session_id)
+        return await (await self._there()).erase(session_id, lease=lease)
+
+    async def verify(self, session_id: str | None = None) -> builtins.list[Damage]:
+        """Return what is damaged in either."""
+        if session_id is not None and await self._merged(session_id):
+            return await (await self._there()).verify(session_id)
+        spooled = await self._spool.verify(session_id)
+        if session_id is not None and await self._base(session_id) is None:
+            return spooled
+        return [*await (await self._there()).verify(session_id), *spooled]
+
+    async def close(self) -> None:
+        """Close both."""
+        self._announcer.close()
+        try:
+            if self._primary is not None:
+                await self._primary.close()
+        finally:
+            await self._spool.close()
+
+
+def _place(head: Head, query: SessionQuery) -> tuple[str, str]:
+    return (getattr(head, query.order), head.session_id)
