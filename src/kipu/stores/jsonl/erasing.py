@@ -109,6 +109,8 @@ class _Erasure:
 
 def finish_erasures(shelf: Shelf) -> None:
     """Finish what kills left: folders whose session has its tombstone."""
+    if shelf.settings.read_only:
+        return
     try:
         tombstones = set(os.listdir(os.path.join(shelf.root, TOMBSTONES)))
     except FileNotFoundError:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import time
 
 from kipu.ports.clock import Clock
 from kipu.testing.conformance.place import Place
 from kipu.testing.conformance.second_process import Outlet
 from kipu.testing.conformance.subject import TURN_TYPE, Subject
+from kipu.testing.faults.shot import kill_in_write
 
 
 def subject_here(place: Place, clock: Clock, *, name: str) -> Subject:
@@ -33,18 +34,33 @@ async def append_many(
 
 
 async def append_until_killed(
-    place: Place, outlet: Outlet, *, clock: Clock, name: str, session_id: str, size: int, keyed: bool = False
+    place: Place,
+    outlet: Outlet,
+    *,
+    clock: Clock,
+    name: str,
+    session_id: str,
+    size: int,
+    at_once: int = 1,
+    shot: tuple[int, int] | None = None,
 ) -> None:
-    """Append events of about `size` bytes as fast as the store acknowledges them, telling each seq and number, for ever."""
+    """Append events of about `size` bytes as fast as the store acknowledges them, telling seq, number and time, for ever.
+
+    `at_once` appends are under way together, each by itself. With `shot` (which write, nanoseconds into it) it kills itself.
+    """
+    if shot is not None:
+        kill_in_write(shot[0], size=size, delay_ns=shot[1])
     subject = subject_here(place, clock, name=name)
     store = await subject.open()
-    number = 0
+
+    async def write(number: int) -> None:
+        outcome = await subject.say(store, session_id, f"{name}.{number}." + "x" * size)
+        outlet.tell([outcome.first_seq, number, time.monotonic_ns()])
+
+    first = 0
     while True:
-        text = f"{name}.{number}." + "x" * size
-        options: dict[str, Any] = {"idempotency_key": f"{name}.{number}"} if keyed else {}
-        outcome = await subject.say(store, session_id, text, **options)
-        outlet.tell([outcome.first_seq, number])
-        number += 1
+        await asyncio.gather(*(write(first + n) for n in range(at_once)))
+        first += at_once
 
 
 async def take_turns(place: Place, outlet: Outlet, *, clock: Clock, name: str, turns: int) -> None:

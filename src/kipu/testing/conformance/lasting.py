@@ -64,7 +64,7 @@ async def a_killed_process_loses_nothing(subject: Subject) -> None:
         expect_equal(
             found, [[str(round_number), str(n)] for n in range(len(found))], "the events of the killed process"
         )
-        told = [number for _, number in rest]
+        told = [number for _, number, _ in rest]
         expect(len(found) > (max(told) if told else 9 + round_number * 7), "an acknowledged event is missing")
         await subject.say(fresh, "s1", "goes on")
 

@@ -1,4 +1,4 @@
-"""Another process at the same place: `python -m kipu.testing.conformance.second_process` runs one pickled job.
+"""Another process at the same place: a fresh interpreter that runs one pickled job.
 
 A job is an importable async function that takes a place, a clock and plain arguments and returns something plain. Its
 acknowledgements go out by `Outlet.tell`, one line each, written at once, so that a killed process has told all it knew.
@@ -20,7 +20,7 @@ from kipu.testing.conformance.place import Place
 from kipu.testing.fakes import FakeClock
 
 Job = Callable[..., Awaitable[Any]]
-MODULE = "kipu.testing.conformance.second_process"
+_START = "from kipu.testing.conformance.second_process import main; main()"
 
 
 class Outlet:
@@ -43,7 +43,7 @@ class Ended:
 def command(job: Job, place: Place, **arguments: Any) -> list[str]:
     """Return the command line that runs `job(place, outlet, clock, **arguments)` in a fresh interpreter."""
     payload = base64.b64encode(pickle.dumps((job, place, arguments))).decode()
-    return [sys.executable, "-m", MODULE, payload]
+    return [sys.executable, "-c", _START, payload]
 
 
 def environment() -> dict[str, str]:
@@ -79,7 +79,3 @@ def main() -> None:
     """Run the job that the command line carries."""
     job, place, arguments = pickle.loads(base64.b64decode(sys.argv[1]))  # noqa: S301 - our own parent wrote it
     asyncio.run(job(place, Outlet(), clock=FakeClock(), **arguments))
-
-
-if __name__ == "__main__":
-    main()
