@@ -15,6 +15,8 @@ from kipu.stores.tables.head_query import same_json
 
 BUSY_TIMEOUT_MS = 30_000
 _OPEN_DEADLINE_S = 30.0
+# Nothing of a session may reach a temporary file, and nothing that a damaged file says may be run.
+_SETTINGS = ("secure_delete = ON", "cell_size_check = ON", "trusted_schema = OFF", "temp_store = MEMORY")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +34,9 @@ class DatabaseFile:
         flags = apsw.SQLITE_OPEN_READONLY if self.read_only else apsw.SQLITE_OPEN_READWRITE
         connection = apsw.Connection(self.path, flags=flags, vfs=self.vfs)
         connection.set_busy_timeout(BUSY_TIMEOUT_MS)
-        connection.execute("PRAGMA secure_delete = ON; PRAGMA cell_size_check = ON; PRAGMA trusted_schema = OFF")
-        connection.execute("PRAGMA temp_store = MEMORY")  # nothing of a session may reach a temporary file
+        for setting in _SETTINGS:
+            # One by one: several in a text stop at the first that answers with a row.
+            connection.execute(f"PRAGMA {setting}").fetchall()
         if query_only or self.read_only:
             connection.execute("PRAGMA query_only = ON")
         connection.create_scalar_function("kipu_same", same_json, 2, deterministic=True)

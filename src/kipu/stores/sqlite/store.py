@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from os import PathLike
 from typing import TypeVar
 
 import apsw
 
-from kipu.errors import BlobNotFoundError, KipuError, SessionNotFoundError, StoreClosedError, StoreUrlError
+from kipu.errors import (
+    BlobNotFoundError,
+    KipuError,
+    SessionNotFoundError,
+    StoreClosedError,
+    StoreUnavailableError,
+    StoreUrlError,
+)
 from kipu.ports.clock import Clock
 from kipu.ports.head import EMPTY_PATCH, Head, HeadPatch, head_from_json
 from kipu.ports.owner import Liveness
@@ -54,7 +62,7 @@ _LOSS = {
 }
 _QUICK_EVENTS = 256  # up to so many are read in place
 _QUICK_BYTES = 256 * 1024
-_INDEX_AT_ONCE = 32  # an append waits no longer than for so many
+_INDEX_AT_ONCE = 64  # an append waits no longer than for so many
 
 
 class SqliteStore:
@@ -207,7 +215,7 @@ class SqliteStore:
     async def search(self, query: SearchQuery) -> Page[Hit]:
         """Return events that hold every phrase, newest first. Only what was indexed is found."""
         self._check_open()
-        return await self._readers.aside(partial(search_table.find, query=query))
+        return await self._readers.search(partial(search_table.find, query=query))
 
     async def drop_index(self) -> None:
         """Forget every term and set every `indexed_seq` to 0."""
@@ -302,7 +310,9 @@ class SqliteStore:
 
     async def _finish_erasures(self) -> None:
         if self._readers.here(key_tables.unfinished):
-            await self._submit(Job(partial(erasure.purge, file=self._file), outside=True))
+            # Readers of other processes are no reason not to open: it stays unfinished, for the next one.
+            with suppress(StoreUnavailableError):
+                await self._submit(Job(partial(erasure.purge, file=self._file), outside=True))
 
     async def verify(self, session_id: str | None = None) -> builtins.list[Damage]:
         """Return what is damaged in one session, or in the whole file."""

@@ -13,7 +13,8 @@ from kipu.ports.store import Hit, Page, Phrase, SearchQuery
 from kipu.stores.paging import decode_cursor, encode_cursor, page_size
 
 # What the tokenizer would fold or split at, what ends a quoted string, and the escape itself.
-_SPECIAL = re.compile(r"[A-Z\x00-\x20\x7f\"'%]")
+_SPECIAL = re.compile(r"[A-Z\x00-\x1f\x7f\"'%]")
+_SPECIAL_BYTES = bytes(byte for byte in range(128) if byte != 0x20 and _SPECIAL.match(chr(byte)))
 _ADD = "INSERT INTO search(rowid, terms, session) VALUES (?, ?, ?)"
 _REMOVE = "INSERT INTO search(search, rowid, terms, session) VALUES ('delete', ?, ?, ?)"
 _FIND = """
@@ -84,9 +85,11 @@ def match_text(phrases: Sequence[Phrase], session: int | None) -> str:
 def joined(terms: Sequence[str]) -> str:
     """Return terms as text that the tokenizer takes apart into exactly them."""
     text = " ".join(terms)
-    if text.count(" ") == len(terms) - 1 and not _SPECIAL.search(text.replace(" ", "")) and "" not in terms:
+    plain = text.count(" ") == len(terms) - 1 and "  " not in text and text[:1] != " " and text[-1:] not in {" ", ""}
+    raw = text.encode()
+    if plain and len(raw.translate(None, _SPECIAL_BYTES)) == len(raw):
         return text
-    return " ".join(_SPECIAL.sub(_escape, term) or "%" for term in terms)
+    return " ".join(_SPECIAL.sub(_escape, term).replace(" ", "%20") or "%" for term in terms)
 
 
 def _escape(match: re.Match[str]) -> str:
