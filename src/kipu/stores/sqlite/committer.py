@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar, cast
 import apsw
 
 from kipu.errors import KipuError, StoreClosedError, StoreUnavailableError
-from kipu.stores.sqlite.connection import BUSY_TIMEOUT_MS
+from kipu.stores.sqlite.connection import BUSY_TIMEOUT_S, wait_fairly
 from kipu.stores.tables.driver_errors import translate
 
 T = TypeVar("T")
@@ -172,7 +172,7 @@ class Committer:
     def _in_place(self, batch: list[Job[Any]]) -> bool:
         """Commit here and now; return False, with nothing done, where another process has the lock."""
         try:
-            if not self._begin(batch, busy_ms=0):
+            if not self._begin(batch, wait_s=0):
                 return False
         except Exception as error:  # noqa: BLE001 - whatever it is, every caller must hear of it
             self._fail(batch, error)
@@ -232,20 +232,23 @@ class Committer:
         try:
             if self._suspect:
                 self._renew_log()
-            if not self._begin(batch, busy_ms=BUSY_TIMEOUT_MS):
+            if not self._begin(batch, wait_s=BUSY_TIMEOUT_S):
                 raise StoreUnavailableError(store=self._store, reason="another process holds it locked")
         except Exception as error:  # noqa: BLE001 - as above
             self._fail(batch, error)
             return
         self._run(batch)
 
-    def _begin(self, batch: list[Job[Any]], *, busy_ms: int) -> bool:
+    def _begin(self, batch: list[Job[Any]], *, wait_s: float) -> bool:
         """Begin a transaction with the sync that the batch needs; return False where another process has one."""
         level = self._needed_level(batch)
         if level != self._level:
             self._connection.execute(f"PRAGMA synchronous = {level}")
             self._level = level
-        self._connection.set_busy_timeout(busy_ms)
+        if wait_s:
+            wait_fairly(self._connection, limit_s=wait_s)
+        else:
+            self._connection.set_busy_timeout(0)
         try:
             self._connection.execute("BEGIN IMMEDIATE")
         except apsw.BusyError:
@@ -297,8 +300,10 @@ class Committer:
         for job in batch:
             # A refusal stands whatever became of the others.
             if not isinstance(job.error, KipuError):
-                job.error = translate(error, store=self._store) or error
-                job.error.__cause__ = error
+                ours = translate(error, store=self._store)
+                if ours is not None:
+                    ours.__cause__ = error
+                job.error = ours or error
 
     def _roll_back(self) -> None:
         try:

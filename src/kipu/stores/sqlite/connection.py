@@ -13,7 +13,7 @@ from kipu.stores.file_system import is_network
 from kipu.stores.sqlite.schema import FORMAT, create_if_empty, found_format
 from kipu.stores.tables.head_query import same_json
 
-BUSY_TIMEOUT_MS = 30_000
+BUSY_TIMEOUT_S = 30.0
 _OPEN_DEADLINE_S = 30.0
 # Nothing of a session may reach a temporary file, and nothing that a damaged file says may be run.
 _SETTINGS = ("secure_delete = ON", "cell_size_check = ON", "trusted_schema = OFF", "temp_store = MEMORY")
@@ -33,7 +33,7 @@ class DatabaseFile:
         """Return a connection with Kipu's settings; the file must exist."""
         flags = apsw.SQLITE_OPEN_READONLY if self.read_only else apsw.SQLITE_OPEN_READWRITE
         connection = apsw.Connection(self.path, flags=flags, vfs=self.vfs)
-        connection.set_busy_timeout(BUSY_TIMEOUT_MS)
+        connection.set_busy_timeout(int(BUSY_TIMEOUT_S * 1_000))
         for setting in _SETTINGS:
             # One by one: several in a text stop at the first that answers with a row.
             connection.execute(f"PRAGMA {setting}").fetchall()
@@ -41,6 +41,17 @@ class DatabaseFile:
             connection.execute("PRAGMA query_only = ON")
         connection.create_scalar_function("kipu_same", same_json, 2, deterministic=True)
         return connection
+
+
+def wait_fairly(connection: apsw.Connection, *, limit_s: float) -> None:
+    """Let the connection wait for another writer in short steps: the engine's own grow to 0.1 s, and starve some."""
+    deadline_s = time.monotonic() + limit_s
+
+    def again(tries: int) -> bool:
+        time.sleep(0.001 * min(tries + 1, 5))
+        return time.monotonic() < deadline_s
+
+    connection.set_busy_handler(again)
 
 
 def absolute(path: str | os.PathLike[str]) -> str:
