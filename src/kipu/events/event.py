@@ -65,6 +65,12 @@ def utc_text_us(unix_us: int) -> str:
 EventT = TypeVar("EventT", bound=SessionEvent)
 
 
+def placed(event: EventT, seq: int) -> EventT:
+    """Give a freshly made event, which nobody else has seen yet, the seq that the store gave it, and return it."""
+    event.__dict__["seq"] = seq
+    return event
+
+
 def with_fields(event: EventT, changes: Mapping[str, Any]) -> EventT:
     """Return a copy of an event with some fields set, unchecked: for the fields that Kipu fills in itself.
 

@@ -36,7 +36,38 @@ class Change(NamedTuple):
 def normalise(value: Any) -> tuple[Any, list[Change]]:
     """Return `value` as plain JSON data, and the changes that took. A value that needs none comes back as the same object."""
     changes: list[Change] = []
+    if _is_plain(value, 0):
+        return value, changes
     return _value(value, "", changes, 0), changes
+
+
+def _is_plain(value: Any, depth: int) -> bool:
+    """Say whether there is nothing to change: the usual case, told without keeping track of where things are."""
+    kind = type(value)
+    if kind is str:
+        return (value.isascii() and "\0" not in value) or _is_storable(value)
+    if value is None or kind is bool:
+        return True
+    if kind is int:
+        return -MAX_INTEGER - 1 <= value <= MAX_INTEGER
+    if kind is float:
+        return math.isfinite(value)
+    if depth >= MAX_DEPTH:
+        return False
+    if kind is dict:
+        for name, item in value.items():
+            if type(name) is not str or not _is_plain(name, depth + 1) or not _is_plain(item, depth + 1):
+                return False
+        return True
+    return kind is list and all(_is_plain(item, depth + 1) for item in value)
+
+
+def _is_storable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return "\0" not in text
 
 
 def _value(value: Any, path: str, changes: list[Change], depth: int) -> Any:

@@ -9,7 +9,7 @@ from kipu.context.item import Item
 from kipu.context.policy import WindowPolicy
 from kipu.events.boundary import CompactionEvent, NoteEvent, StatusChangedEvent
 from kipu.events.conversation import InstructionEvent
-from kipu.events.event import SessionEvent, with_fields
+from kipu.events.event import SessionEvent, placed, with_fields
 from kipu.manager.history import LiveHistory
 from kipu.manager.loader import PAGE, item_of
 from kipu.manager.lock import SessionLock
@@ -56,7 +56,7 @@ class Journal:
         prepared = [await self._prepare(event, principal) for event in events]
         async with self._order:
             batch = [*await self._unrecorded(prepared), *prepared]
-            patch = self._lean(patch_for([entry.event for entry in batch]))
+            patch = self._lean(patch_for([entry.event for entry in batch], [entry.record.timestamp for entry in batch]))
             appended = await self._store.append(
                 self._session_id,
                 [entry.record for entry in batch],
@@ -120,7 +120,7 @@ class Journal:
     async def _apply(self, batch: Sequence[Prepared], appended: Appended, *, patch: HeadPatch) -> list[SessionEvent]:
         if appended.first_seq > self._history.last_seq + 1:
             await self._catch_up(appended.first_seq - 1)
-        stored = [with_fields(entry.event, {"seq": appended.first_seq + index}) for index, entry in enumerate(batch)]
+        stored = [placed(entry.event, appended.first_seq + index) for index, entry in enumerate(batch)]
         records = [entry.record for entry in batch]
         items = [Item(event.seq, event, record.tokens) for event, record in zip(stored, records, strict=True)]
         row = apply_patch(

@@ -96,6 +96,10 @@ class EventWriter:
                 event = event.model_copy(update={"content": content})
         return event
 
+    def tokens_of(self, event: SessionEvent) -> int:
+        """Return what an event costs in a window, as this manager counts."""
+        return event_tokens(event, self._counter)
+
     def _record(self, event: SessionEvent) -> Record:
         return Record(
             event_id=event.event_id,

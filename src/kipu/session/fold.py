@@ -15,7 +15,7 @@ Row = dict[str, Any]
 def fold_event(row: Row, event: SessionEvent, *, tokens: int = 0) -> Row:
     """Return the head row after one more stored event. Total: every event, also of unknown types, has a next state."""
     moment = utc_text(event.timestamp) if event.timestamp else ""
-    return apply_patch(row, patch_for([event]), first_seq=event.seq, timestamps=[moment], tokens=tokens)
+    return apply_patch(row, patch_for([event], [moment]), first_seq=event.seq, timestamps=[moment], tokens=tokens)
 
 
 def fold(events: Iterable[SessionEvent], *, session_id: str = "") -> Head:

@@ -18,7 +18,8 @@ _OWN_NAMES = ("title", "tags", "pinned")
 class _Patch:
     """The operations collected over one batch; a later event of the batch overrides an earlier one."""
 
-    def __init__(self) -> None:
+    def __init__(self, moments: Sequence[str]) -> None:
+        self._moments = moments
         self.set: dict[str, Any] = {}
         self.default: dict[str, Any] = {}
         self.max: dict[str, Any] = {}
@@ -39,9 +40,9 @@ class _Patch:
         self.set.pop(name, None)
         self.at[name] = index
 
-    def active(self, event: SessionEvent) -> None:
-        if event.timestamp is not None:
-            moment = utc_text(event.timestamp)
+    def active(self, index: int) -> None:
+        moment = self._moments[index]
+        if moment:
             self.max["last_activity_at"] = max(self.max.get("last_activity_at", ""), moment)
 
     def preview(self, index: int, event: SessionEvent, *, text: str) -> None:
@@ -62,9 +63,11 @@ class _Patch:
         )
 
 
-def patch_for(events: Sequence[SessionEvent]) -> HeadPatch:
-    """Return how one batch of events changes the head."""
-    patch = _Patch()
+def patch_for(events: Sequence[SessionEvent], moments: Sequence[str] | None = None) -> HeadPatch:
+    """Return how one batch of events changes the head; `moments` are their times as text, where the caller has them."""
+    if moments is None:
+        moments = [utc_text(event.timestamp) if event.timestamp else "" for event in events]
+    patch = _Patch(moments)
     for index, event in enumerate(events):
         handler = _HANDLERS.get(event.event_type)
         # A stored event of a known type that does not validate is generic: it moves nothing but the counts (EV-9).
@@ -92,7 +95,7 @@ def _session_init(patch: _Patch, index: int, event: SessionEvent) -> None:
     if init.forked_from is not None:
         patch.put(forked_from=init.forked_from.session_id, base_seq=init.forked_from.seq)
     patch.put(**(init.inherited or {}))
-    patch.active(event)
+    patch.active(index)
 
 
 def _instruction(patch: _Patch, index: int, event: SessionEvent) -> None:
@@ -107,23 +110,23 @@ def _user_message(patch: _Patch, index: int, event: SessionEvent) -> None:
     if one_line(text):
         patch.default.setdefault("first_text", one_line(text))
     patch.preview(index, event, text=text)
-    patch.active(event)
+    patch.active(index)
 
 
 def _agent_message(patch: _Patch, index: int, event: SessionEvent) -> None:
     patch.preview(index, event, text=text_of(cast(conversation.AgentMessageEvent, event).content))
-    patch.active(event)
+    patch.active(index)
 
 
 def _tool_call(patch: _Patch, index: int, event: SessionEvent) -> None:
     patch.preview(index, event, text=cast(conversation.ToolCallEvent, event).tool_name)
-    patch.active(event)
+    patch.active(index)
 
 
 def _tool_result(patch: _Patch, index: int, event: SessionEvent) -> None:
     if cast(conversation.ToolResultEvent, event).pinned:
         patch.insert_at.setdefault("pins", []).append(index)
-    patch.active(event)
+    patch.active(index)
 
 
 def _model_call(patch: _Patch, index: int, event: SessionEvent) -> None:
@@ -137,7 +140,7 @@ def _turn_started(patch: _Patch, index: int, event: SessionEvent) -> None:
     patch.put(open_turn=started.turn_id, parked=False, decided=False, stop=None, not_before=None)
     patch.place("open_turn_seq", index)
     _consume(patch, started.consumes)
-    patch.active(event)
+    patch.active(index)
 
 
 def _turn_steered(patch: _Patch, index: int, event: SessionEvent) -> None:
@@ -168,7 +171,7 @@ def _approval_decision(patch: _Patch, index: int, event: SessionEvent) -> None:
 
 def _turn_finished(patch: _Patch, index: int, event: SessionEvent) -> None:
     patch.put(open_turn=None, open_turn_seq=0, parked=False, decided=False, stop=None, not_before=None)
-    patch.active(event)
+    patch.active(index)
 
 
 def _message_settled(patch: _Patch, index: int, event: SessionEvent) -> None:

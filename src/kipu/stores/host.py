@@ -9,6 +9,7 @@ import time
 
 from kipu.ports.owner import Owner
 
+_POOL_BYTES = 4096
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 # Fields of /proc/PID/stat counted from the one after the command, which may itself hold spaces and brackets.
 _STATE, _START = 0, 19
@@ -24,11 +25,24 @@ class SystemClock:
 
 
 class SystemEntropy:
-    """Give random bytes of the operating system."""
+    """Give random bytes of the operating system, fetched many at a time: ids are made on the path of every append."""
+
+    def __init__(self) -> None:
+        self._pool = b""
+        self._used = 0
+        self._pid = 0
 
     def random_bytes(self, count: int) -> bytes:
-        """Return `count` unpredictable bytes."""
-        return os.urandom(count)
+        """Return `count` unpredictable bytes, which no other process, a forked child included, was given."""
+        end = self._used + count
+        if end > len(self._pool) or self._pid != os.getpid():
+            if count > _POOL_BYTES:
+                return os.urandom(count)
+            self._pool, self._used, self._pid = os.urandom(_POOL_BYTES), 0, os.getpid()
+            end = count
+        taken = self._pool[self._used : end]
+        self._used = end
+        return taken
 
 
 class SystemLiveness:
