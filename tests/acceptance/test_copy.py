@@ -76,7 +76,9 @@ async def fill(store: EventStore) -> dict[str, str]:
     await chat.pin(2, on=False)
     await chat.pin(3)
     await chat.set_metadata(title="A chat", topic="files", tags=["a"])
-    await chat.add_event(GenericEvent(event_type="telepathy", strength=7, nested={"kept": [1, None]}))
+    await chat.add_event(
+        GenericEvent.model_validate({"event_type": "telepathy", "strength": 7, "nested": {"kept": [1, None]}})
+    )
     await manager.add_alias("telegram:42;scope=group", "telegram:42")
     fork = await chat.fork(4)
     await fork.add_event(UserMessageEvent(content="another way"))
@@ -225,7 +227,7 @@ async def test_copy_tells_how_far_it_is(opened: Opener) -> None:
     report = await copied(source, target, progress=told.append)
     assert all(
         a.events_done <= b.events_done and a.sessions_done <= b.sessions_done
-        for a, b in zip(told, told[1:], strict=False)
+        for a, b in itertools.pairwise(told)
     )
     assert told[-1] == CopyProgress(report.sessions, report.sessions, report.events, report.events)
 

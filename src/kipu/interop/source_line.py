@@ -1,0 +1,74 @@
+"""The physical lines of a file: any bytes, any length, and never more of it in memory than one line."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from kipu.errors import ImportFormatError
+from kipu.events.event import utc_text_us
+
+MAX_LINE_BYTES = 256 << 20
+_BLOCK = 1 << 20
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+
+
+class SourceLine(NamedTuple):
+    """A line without its end; `data` is None where it is longer than what is taken into memory."""
+
+    offset: int
+    length: int
+    data: bytes | None
+
+
+class SourceFile:
+    """A file to import, as it was when it was opened: what is appended to it meanwhile is another import's."""
+
+    def __init__(self, path: Path, *, max_line_bytes: int = MAX_LINE_BYTES) -> None:
+        self.path = path
+        self._max_line_bytes = max_line_bytes
+        digest = hashlib.sha256()
+        self.size = 0
+        with path.open("rb") as file:
+            while block := file.read(_BLOCK):
+                if not self.size and block[:2] in _UTF16:
+                    raise ImportFormatError(source=str(path), reason="it is UTF-16 text; event lines are UTF-8")
+                digest.update(block)
+                self.size += len(block)
+        self.digest = digest.hexdigest()
+        self.modified = utc_text_us(path.stat().st_mtime_ns // 1000)  # the time of events that say none
+
+    def lines(self) -> Iterator[SourceLine]:
+        r"""Yield the lines; they end at `\n` and nowhere else."""
+        with self.path.open("rb") as file:
+            offset = 0
+            while offset < self.size:
+                data = file.readline(min(self._max_line_bytes, self.size - offset) + 1)[: self.size - offset]
+                if not data:
+                    return
+                length, whole = len(data), data.endswith(b"\n") or offset + len(data) >= self.size
+                while not whole:
+                    more = file.readline(min(_BLOCK, self.size - offset - length))
+                    length += len(more)
+                    whole = more.endswith(b"\n") or not more or offset + length >= self.size
+                    data = b""
+                kept = data.removesuffix(b"\n")
+                yield SourceLine(offset, len(kept) if data else length, kept if data else None)
+                offset += length
+
+    def parts(self, offset: int, length: int) -> Iterator[bytes]:
+        """Yield the bytes of a range, block by block."""
+        descriptor = os.open(self.path, os.O_RDONLY)
+        try:
+            end = offset + length
+            while offset < end:
+                block = os.pread(descriptor, min(_BLOCK, end - offset), offset)
+                if not block:
+                    return
+                yield block
+                offset += len(block)
+        finally:
+            os.close(descriptor)
