@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from kipu.ports.store import Appended
 from kipu.stores.admission import AppendRequest
 from kipu.stores.jsonl.commit import Commit
+from kipu.stores.jsonl.failure import translating
 from kipu.stores.jsonl.lock import WouldWaitError
 from kipu.stores.jsonl.shelf import WAIT_S, Shelf
 
@@ -111,7 +112,8 @@ class CommitQueue:
 
     def _timed(self, commit: Commit, wait_s: float) -> None:
         began = time.perf_counter()
-        commit.run(wait_s=wait_s)
+        with translating(self._shelf.settings.url):
+            commit.run(wait_s=wait_s)
         self._average_s += _SMOOTHING * (time.perf_counter() - began - self._average_s)
 
     def _resolve(self, batch: list[_Waiting], commit: Commit, failure: Exception | None) -> None:
