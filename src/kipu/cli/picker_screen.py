@@ -43,6 +43,7 @@ class Picker(App[str | None]):
         self._heads = heads
         self._preview = preview
         self._shown: list[Head] = []
+        self._words = ""
 
     def compose(self) -> ComposeResult:
         """Lay out the filter, the list and the preview."""
@@ -64,6 +65,7 @@ class Picker(App[str | None]):
         self._fill(event.value)
 
     def _fill(self, words: str) -> None:
+        self._words = words
         table = self.query_one(DataTable)
         table.clear()
         found = matching(self._heads, words)
@@ -101,7 +103,10 @@ class Picker(App[str | None]):
             table.move_cursor(row=max(0, min(len(self._shown) - 1, table.cursor_row + rows)))
 
     def action_take(self) -> None:
-        """End with the session under the cursor."""
+        """End with the session under the cursor, once everything that was typed is taken into account."""
+        typed = self.query_one(Input).value
+        if typed != self._words:
+            self._fill(typed)
         head = self._current()
         if head is not None:
             self.exit(head.session_id)

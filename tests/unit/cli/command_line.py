@@ -42,7 +42,7 @@ class CommandLine:
     def __init__(self, home: Path, store: str) -> None:
         self.home = home
         self.store = store
-        self.environment = {"HOME": str(home), "KIPU_STORE": store, "KIPU_MODEL": "demo", "COLUMNS": "200"}
+        self.environment = {"HOME": str(home), "KIPU_STORE": store, "KIPU_MODEL": "demo"}
 
     def run(self, *words: str, stdin: str | bytes = "") -> Ran:
         """Run a command in this process."""
@@ -64,7 +64,9 @@ class CommandLine:
         return {**kept, **self.environment}
 
     def _cleared(self) -> dict[str, str | None]:
-        named = {name: None for name in os.environ if name.startswith(("KIPU_", "XDG_")) or name.endswith("_API_KEY")}
+        named: dict[str, str | None] = {
+            name: None for name in os.environ if name.startswith(("KIPU_", "XDG_")) or name.endswith("_API_KEY")
+        }
         return {**named, **self.environment}
 
     def chat(self, *lines: str, options: tuple[str, ...] = ()) -> Ran:
