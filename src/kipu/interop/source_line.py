@@ -46,17 +46,16 @@ class SourceFile:
         with self.path.open("rb") as file:
             offset = 0
             while offset < self.size:
-                data = file.readline(min(self._max_line_bytes, self.size - offset) + 1)[: self.size - offset]
-                if not data:
-                    return
-                length, whole = len(data), data.endswith(b"\n") or offset + len(data) >= self.size
-                while not whole:
-                    more = file.readline(min(_BLOCK, self.size - offset - length))
-                    length += len(more)
-                    whole = more.endswith(b"\n") or not more or offset + length >= self.size
-                    data = b""
-                kept = data.removesuffix(b"\n")
-                yield SourceLine(offset, len(kept) if data else length, kept if data else None)
+                data = file.readline(min(self._max_line_bytes + 1, self.size - offset))
+                length, last = len(data), data
+                while last and not last.endswith(b"\n") and offset + length < self.size:
+                    last = file.readline(min(_BLOCK, self.size - offset - length))
+                    length += len(last)
+                if not length:
+                    return  # it has been cut since it was opened
+                ended = last.endswith(b"\n")
+                too_long = length - ended > self._max_line_bytes
+                yield SourceLine(offset, length - ended, None if too_long else data.removesuffix(b"\n"))
                 offset += length
 
     def parts(self, offset: int, length: int) -> Iterator[bytes]:
