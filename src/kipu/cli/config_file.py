@@ -7,6 +7,7 @@ import re
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from kipu.errors import ConfigurationError
 
@@ -19,11 +20,11 @@ class ConfigFile:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def read(self) -> dict[str, str]:
-        """Return the settings in it; empty where there is no file.
+    def read(self) -> dict[str, Any]:
+        """Return what it says; empty where there is no file.
 
         Raises:
-            ConfigurationError: it is not TOML, or a setting is not text.
+            ConfigurationError: it cannot be read, or is not TOML.
         """
         text = self._text()
         if text is None:
@@ -31,13 +32,9 @@ class ConfigFile:
         import tomllib
 
         try:
-            found = tomllib.loads(text)
+            return tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise ConfigurationError(reason=f"{self._path} is not TOML: {error}") from error
-        for name, value in found.items():
-            if not isinstance(value, str):
-                raise ConfigurationError(reason=f"{name} in {self._path} is not text in quotes")
-        return found
 
     def change(self, values: Mapping[str, str | None]) -> None:
         """Set these names, or with None remove them; every other line stays as it is."""
@@ -81,7 +78,7 @@ class ConfigFile:
             raise ConfigurationError(reason=f"{self._path} cannot be written: {error}") from error
 
 
-def _says(text: str, wanted: Mapping[str, str]) -> bool:
+def _says(text: str, wanted: Mapping[str, Any]) -> bool:
     import tomllib
 
     try:

@@ -70,13 +70,16 @@ class Settings:
         """
         path = config_path(environment)
         file = ConfigFile(path).read()
+        for name in KNOWN:
+            if not isinstance(file.get(name, ""), str):
+                raise ConfigurationError(reason=f"{name} in {path} is not text in quotes")
         values = {name: _in_force(name, environment, file, options, path) for name in KNOWN}
         colours = values["colours"]
         if colours.value not in COLOURS:
             raise ConfigurationError(
                 reason=f"colours is {colours.value!r} ({colours.source}), not one of {', '.join(COLOURS)}"
             )
-        return cls(values, path=path, unknown=tuple(sorted(set(file) - set(KNOWN))))
+        return cls(values, path=path, unknown=tuple(sorted(name for name in file if name not in KNOWN)))
 
     def __getitem__(self, name: str) -> str | None:
         return self._values[name].value

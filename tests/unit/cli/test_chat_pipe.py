@@ -224,7 +224,7 @@ def test_chat_answers_what_was_left_waiting_first(kipu_sqlite: CommandLine) -> N
 
     asyncio.run(leave_waiting())
     ran = kipu_sqlite.chat("hello", options=("--continue",))
-    assert "1 messages wait" in ran.stderr
+    assert "one message waits" in ran.stderr
     answers = ran.stdout.splitlines()
     assert "my window you said nothing about name" in answers[0]
     assert answers[1].startswith("demo model, no AI: hello!")

@@ -37,7 +37,8 @@ async def show_standing(screen: Screen, session: Session) -> None:
     elif head.open_turn is not None:
         screen.say("a turn was broken off; it is finished before your next message", style="yellow")
     if head.waiting:
-        screen.say(f"{len(head.waiting)} messages wait; they are answered before your next one", style="yellow")
+        number = "one message waits" if len(head.waiting) == 1 else f"{len(head.waiting)} messages wait"
+        screen.say(f"{number}; answered before your next one", style="yellow")
 
 
 def _is_said(event: SessionEvent) -> bool:

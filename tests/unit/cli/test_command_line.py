@@ -1,0 +1,219 @@
+"""What all commands share: exit codes, errors, options, settings, completion."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from kipu import errors
+from kipu.cli.exit_code import ExitCode, exit_code_of
+from tests.unit.cli.command_line import CommandLine
+
+
+def test_version_is_shown(kipu_sqlite: CommandLine) -> None:
+    """`kipu --version` prints one line."""
+    assert re.fullmatch(r"kipu \d+\.\d+\.\d+\n", kipu_sqlite.run("--version").stdout)
+
+
+def test_help_lists_every_command(kipu_sqlite: CommandLine) -> None:
+    """`--help` names all commands and the exit codes, and every command has help of its own and takes --json."""
+    text = kipu_sqlite.run("--help").stdout
+    names = [
+        "chat",
+        "pick",
+        "ls",
+        "show",
+        "search",
+        "stats",
+        "fork",
+        "rewind",
+        "rename",
+        "tag",
+        "pin",
+        "window",
+        "replay",
+        "export",
+        "import",
+        "copy",
+        "trash",
+        "restore",
+        "erase",
+        "verify",
+        "conformance",
+        "config",
+    ]
+    assert "130 Ctrl-C" in " ".join(text.split())
+    for name in names:
+        assert f" {name} " in text
+        assert "--json" in kipu_sqlite.run(name, "--help").stdout
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.SessionNotFoundError(session_id="x"), ExitCode.NOT_FOUND),
+        (errors.SessionErasedError(session_id="x"), ExitCode.NOT_FOUND),
+        (errors.SessionBusyError(session_id="x", owner="y"), ExitCode.BUSY),
+        (errors.ConflictError(session_id="x", expected=1, actual=2), ExitCode.BUSY),
+        (errors.InvalidSessionIdError(session_id="x", reason="y"), ExitCode.USAGE),
+        (errors.StoreUrlError(url="x", reason="y"), ExitCode.USAGE),
+        (errors.StoreFullError(store="x", reason="y"), ExitCode.UNREADABLE),
+        (errors.NewerFormatError(store="x", found=2, known=1), ExitCode.UNREADABLE),
+        (errors.ModelAuthError(model="x", status=401, reason="y", key_variable="z"), ExitCode.FAILURE),
+    ],
+)
+def test_exit_codes_follow_the_kind_of_error(error: errors.KipuError, code: ExitCode) -> None:
+    """Each kind of error has its documented exit code."""
+    assert exit_code_of(error) is code
+
+
+def test_errors_have_message_and_code_but_no_traceback(tmp_path: Path) -> None:
+    """What Kipu can name ends with its message and stable code on stderr, nothing on stdout, and the documented exit code."""
+    (tmp_path / "file.db").write_bytes(b"this is no database at all, but somebody's notes\n" * 100)
+    (tmp_path / "folder").mkdir()
+    cases = {
+        "nonsense": (2, "store_url"),
+        "sqlite:///": (2, "store_url"),
+        f"sqlite:///{tmp_path}/a.db?durability=none": (2, "store_url"),
+        f"sqlite:///{tmp_path / 'file.db'}": (5, "store"),
+        f"sqlite:///{tmp_path / 'folder'}": (5, "store"),
+        f"jsonl:///{tmp_path / 'file.db'}": (2, "store_url"),
+    }
+    for url, (code, kind) in cases.items():
+        ran = CommandLine(tmp_path, url).run("ls", "--json")
+        assert (ran.code, ran.stdout) == (code, ""), url
+        assert re.search(rf"^error: .+ \[{kind}\w*\]$", ran.stderr, re.MULTILINE), ran.stderr
+        assert "Traceback" not in ran.stderr
+    assert (tmp_path / "file.db").read_bytes().startswith(b"this is no database")
+
+
+def test_store_option_counts_before_and_after_the_command(kipu_sqlite: CommandLine, tmp_path: Path) -> None:
+    """`--store` and `--json` may stand on either side of the command, and win over KIPU_STORE."""
+    other = f"sqlite:///{tmp_path / 'other.db'}"
+    kipu_sqlite.chat("hello", options=("--store", other))
+    assert kipu_sqlite.ids() == []
+    assert len(kipu_sqlite.run("--store", other, "--json", "ls").json) == 1
+    assert len(kipu_sqlite.run("ls", "--store", other, "--json").json) == 1
+
+
+def test_config_shows_what_is_in_force_and_why(kipu_sqlite: CommandLine) -> None:
+    """Each setting has its value and source: option, environment, file or default, in that order."""
+
+    def shown(*words: str) -> dict[str, tuple[str | None, str]]:
+        settings = kipu_sqlite.run("config", *words, "--json").json["settings"]
+        return {each["name"]: (each["value"], each["source"]) for each in settings}
+
+    assert shown()["store"] == (kipu_sqlite.store, "KIPU_STORE")
+    assert shown()["project"] == ("default", "default")
+    assert shown("--store", "memory://")["store"] == ("memory://", "--store")
+    file = kipu_sqlite.home / ".config" / "kipu" / "config.toml"
+    assert kipu_sqlite.run("config", "set", "project", "birds").code == 0
+    assert shown()["project"] == ("birds", str(file))
+    kipu_sqlite.environment["KIPU_PROJECT"] = "cats"
+    assert shown()["project"] == ("cats", "KIPU_PROJECT")
+    del kipu_sqlite.environment["KIPU_PROJECT"]
+    kipu_sqlite.run("config", "unset", "project")
+    assert shown()["project"] == ("default", "default")
+
+
+def test_config_file_is_used_by_commands(kipu_sqlite: CommandLine) -> None:
+    """A store and a model set once are used from then on."""
+    store = kipu_sqlite.environment.pop("KIPU_STORE")
+    del kipu_sqlite.environment["KIPU_MODEL"]
+    assert kipu_sqlite.run("config", "set", "store", store).code == 0
+    assert kipu_sqlite.run("config", "set", "model", "demo").code == 0
+    assert kipu_sqlite.chat("hello").stdout.startswith("demo model")
+    assert (kipu_sqlite.home / "sessions.db").exists()
+
+
+def test_config_keeps_what_people_wrote(kipu_sqlite: CommandLine) -> None:
+    """Comments, unknown names and tables stay; a secret is never shown whole, and only the owner may read the file (A51)."""
+    file = kipu_sqlite.home / ".config" / "kipu" / "config.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text('# mine\nfuture = "x"\nmodel = "demo"  # fast\n\n[later]\nmodel = "other"\n')
+    secret = "sk-" + "a1" * 20
+    ran = kipu_sqlite.run("config", "set", "api_key", secret)
+    kipu_sqlite.run("config", "set", "model", 'openai:"quoted" \\ name')
+    assert secret not in ran.stdout + kipu_sqlite.run("config", "--json").stdout
+    assert "'future'" in ran.stderr
+    text = file.read_text()
+    assert text.startswith('# mine\nfuture = "x"\nmodel = "openai:\\"quoted\\" \\\\ name"\n')
+    assert text.endswith('[later]\nmodel = "other"\n')
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_config_that_cannot_be_read_is_left_alone(kipu_sqlite: CommandLine) -> None:
+    """A file that is no TOML, or holds no text, is an error with its place, and is never overwritten."""
+    file = kipu_sqlite.home / ".config" / "kipu" / "config.toml"
+    file.parent.mkdir(parents=True)
+    for text in ("model = \n", "model = 3\n", '[model]\nx = "1"\n', 'model = """\nx"""\n'):
+        file.write_text(text)
+        ran = kipu_sqlite.run("config", "set", "model", "demo")
+        assert (ran.code, "[configuration]" in ran.stderr) == (2, True), text
+        assert file.read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("nope", "x"), ("store", "x"), ("colours", "pink"), ("project", "\x07"), ("model", " ")]
+)
+def test_config_refuses_values_that_cannot_be_used(kipu_sqlite: CommandLine, name: str, value: str) -> None:
+    """A name or value that cannot be used is refused before it is written."""
+    assert kipu_sqlite.run("config", "set", name, value).code == 2
+    assert not (kipu_sqlite.home / ".config").exists()
+
+
+def test_completion_offers_session_ids_with_titles(kipu_sqlite: CommandLine) -> None:
+    """The shell is offered ids that begin so, with their titles; an unreadable store offers nothing and fails nothing."""
+    kipu_sqlite.chat("hello birds")
+    session_id = kipu_sqlite.ids()[0]
+    asked = {"_KIPU_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": f"kipu show {session_id[:8]}"}
+    kipu_sqlite.environment |= asked
+    ran = kipu_sqlite.process()
+    assert session_id in ran.stdout
+    assert "hello birds" in ran.stdout
+    kipu_sqlite.environment["KIPU_STORE"] = "nonsense"
+    assert kipu_sqlite.process().stderr == ""
+
+
+def test_listing_loads_no_more_than_it_needs(kipu_sqlite: CommandLine) -> None:
+    """`kipu ls` loads no model, screen or manager: that is what keeps it quick."""
+    import subprocess
+    import sys
+
+    program = (
+        "import sys, kipu.cli, json\ntry: kipu.cli.main()\nexcept SystemExit: print(json.dumps(sorted(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, "ls", "--json"],
+        capture_output=True, text=True, env=kipu_sqlite.process_environment(), check=True,
+    )  # fmt: skip
+    loaded = set(json.loads(done.stdout.splitlines()[-1]))
+    assert not loaded & {
+        "rich",
+        "textual",
+        "prompt_toolkit",
+        "pydantic_ai",
+        "kipu.manager.manager",
+        "kipu.events.registry",
+    }
+    assert not any(name.startswith(("kipu.runtime", "kipu.testing")) for name in loaded)
+
+
+def test_public_door_names_each_home_once() -> None:
+    """Every public name is loaded from the home that the type checker sees."""
+    import ast
+    import importlib
+
+    import kipu
+
+    source = Path(kipu.__file__).read_text(encoding="utf-8")
+    imports = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom)]
+    homes = {alias.name: node.module for node in imports for alias in node.names}
+    for name in kipu.__all__:
+        if name != "errors":
+            assert getattr(kipu, name) is getattr(importlib.import_module(str(homes[name])), name)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = kipu.nothing
