@@ -31,7 +31,9 @@ def _environment(home: Path) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not MODEL_SETTING.search(name)}
     kept = {name: value for name, value in kept.items() if not name.startswith("XDG_")}
     path = os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", "")])
-    return {**kept, "HOME": str(home), "PATH": path, "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb", "TZ": "UTC"}
+    # The docs show the demo model; a machine with a local model or a key would answer in other words.
+    shown = {"KIPU_MODEL": "demo", "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb", "TZ": "UTC"}
+    return {**kept, **shown, "HOME": str(home), "PATH": path}
 
 
 def _run(arguments: list[str], *, folder: Path, home: Path) -> subprocess.CompletedProcess[str]:
