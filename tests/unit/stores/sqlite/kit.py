@@ -45,7 +45,8 @@ class Faults(apsw.VFS):
     def __init__(self, name: str) -> None:
         self.name = name
         self.syncs: list[str] = []
-        self.fail: dict[str, type[apsw.Error]] = {}  # by method
+        self.fail: dict[str, type[apsw.Error]] = {}  # by method, until taken back
+        self.once: tuple[int, type[apsw.Error]] | None = None  # the n-th call from now on, whichever it is
         super().__init__(name, "unix")
 
     def xOpen(self, name: Any, flags: list[int]) -> _File:  # noqa: N802
@@ -56,6 +57,11 @@ class Faults(apsw.VFS):
         """Raise what was ordered for this method."""
         if method in self.fail:
             raise self.fail[method](f"ordered: {method}")
+        if self.once is not None:
+            left, kind = self.once
+            self.once = (left - 1, kind) if left > 1 else None
+            if left == 1:
+                raise kind(f"ordered: {method}")
 
 
 class _File(apsw.VFSFile):
@@ -67,6 +73,10 @@ class _File(apsw.VFSFile):
     def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802
         self._vfs.meet("write")
         super().xWrite(data, offset)
+
+    def xTruncate(self, size: int) -> None:  # noqa: N802
+        self._vfs.meet("truncate")
+        super().xTruncate(size)
 
     def xSync(self, flags: int) -> None:  # noqa: N802
         self._vfs.meet("sync")

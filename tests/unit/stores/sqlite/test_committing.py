@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from pathlib import Path
 
 import apsw
 import pytest
 
 from kipu.errors import ConflictError, InputError, StoreCorruptError, StoreError, StoreFullError, StoreUnavailableError
-from tests.unit.stores.sqlite.kit import begin, faults, opened, record
+from tests.unit.stores.sqlite.kit import Faults, begin, faults, opened, record
 
 
 async def test_every_append_is_synced_when_durability_is_fsync(tmp_path: Path) -> None:
@@ -182,3 +183,44 @@ async def test_a_body_of_twenty_megabytes_does_not_hold_up_the_loop_thread(tmp_p
         await big
         (event,) = await store.read("one", after=1)
         assert len(event.record.body) > 20_000_000
+
+
+async def _work(folder: Path, vfs: Faults, *, fail_at: int, kind: type[apsw.Error]) -> tuple[dict[int, int], bool]:
+    """Append, claim and erase while the n-th call fails; return what was acknowledged and whether it came to that call."""
+    kept: dict[int, int] = {}
+    async with opened(folder, vfs=vfs.name) as store:
+        await begin(store)
+        await begin(store, "two")
+        vfs.once = (fail_at, kind)
+        for number in range(8):
+            with contextlib.suppress(StoreError):
+                kept[(await store.append("one", [record(f"{number}" * 3_000)])).first_seq] = number
+            if number == 4:
+                with contextlib.suppress(StoreError):
+                    lease = await store.claim("two", owner="me", ttl_s=5)
+                    assert lease is not None
+                    await store.erase("two", lease=lease)
+        reached = vfs.once is None
+        vfs.once = None
+    return kept, reached
+
+
+@pytest.mark.parametrize("kind", [apsw.IOError, apsw.FullError])
+@pytest.mark.parametrize("step", [11, pytest.param(1, marks=pytest.mark.long)])
+async def test_whichever_call_fails_nothing_acknowledged_is_lost(
+    tmp_path: Path, kind: type[apsw.Error], step: int
+) -> None:
+    """Whichever write, truncation or sync fails, what was acknowledged is there, in order and whole (SQ-11, A52, C2)."""
+    fail_at, reached = 1, True
+    with faults("kipu-nth") as vfs:
+        while reached:
+            folder = tmp_path / str(fail_at)
+            kept, reached = await _work(folder, vfs, fail_at=fail_at, kind=kind)
+            assert len(kept) >= 7
+            async with opened(folder) as store:
+                events = {event.seq: event.record.body for event in await store.read("one")}
+                assert list(events) == list(range(1, len(events) + 1))
+                assert all(events[seq] == record(f"{number}" * 3_000).body for seq, number in kept.items())
+                assert await store.verify() == []
+            fail_at += step
+    assert fail_at > 40
