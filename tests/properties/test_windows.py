@@ -30,20 +30,16 @@ def _complaints(rendering: Rendering, policy: WindowPolicy) -> list[Any]:
     return validate(rendering.target, rendering.payload, may_end_with_model=policy.ladder == "normal")
 
 
+def _render(items: list[Item], *, policy: WindowPolicy, start_seq: int, target: str) -> Rendering:
+    return build_window(items, policy=policy, start_seq=start_seq, target=target, provider="p", model="m", media=BLOBS)
+
+
 def _check_all(items: list[Item], policy: WindowPolicy, start_seq: int) -> None:
     before = copy.deepcopy(items)
     for target in TARGETS:
-        given_ = {
-            "policy": policy,
-            "start_seq": start_seq,
-            "target": target,
-            "provider": "p",
-            "model": "m",
-            "media": BLOBS,
-        }
-        rendering = build_window(items, **given_)
+        rendering = _render(items, policy=policy, start_seq=start_seq, target=target)
         assert _complaints(rendering, policy) == [], rendering.payload
-        assert build_window(items, **given_) == rendering
+        assert _render(items, policy=policy, start_seq=start_seq, target=target) == rendering
     assert items == before
 
 

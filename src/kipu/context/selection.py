@@ -31,7 +31,7 @@ class Selection:
             return max(best, self._first_user(after_seq) or 0)
         newest = self._newest_user()
         if newest is None:
-            return self._within_turn(-1)
+            return self._within_turn(None)
         if self._cost(newest) <= self._policy.max_tokens - self._fixed and self._fits_count(newest):
             return newest
         return self._within_turn(newest)
@@ -40,11 +40,8 @@ class Selection:
         """Return the index of the exchange that `seq` lies in or that comes after it, at its turn's user message if that fits."""
         if not self._exchanges:
             return None
-        newest = self._newest_user()
         index = next((i for i, exchange in enumerate(self._exchanges) if _last_seq(exchange) >= seq), self._last)
         index = min(index, self._last)
-        if newest is not None and index > newest and self._exchanges[index].seq <= seq:
-            pass
         start = index
         while start > 0 and self._exchanges[start].kind != "user":
             start -= 1
@@ -96,14 +93,15 @@ class Selection:
             index -= 1
         return index
 
-    def _within_turn(self, user: int) -> int | None:
+    def _within_turn(self, user: int | None) -> int | None:
         """Return the start of the longest suffix that leaves room for the user messages from `user` on, which are kept."""
         policy = self._policy
         kept = self._group(user)
         tokens = self._fixed + sum(exchange.tokens for exchange in kept)
         count = len(kept)
         start = self._last
-        for index in range(len(self._exchanges) - 1, user + len(kept) - 1, -1):
+        first = 0 if user is None else user + len(kept)
+        for index in range(len(self._exchanges) - 1, first - 1, -1):
             tokens += self._exchanges[index].tokens
             count += self._exchanges[index].message_count
             over = tokens > policy.max_tokens * policy.low_water or count > policy.max_messages * policy.low_water
@@ -117,8 +115,8 @@ class Selection:
         """Say whether everything from `index` on, and nothing else, has events from its `first_seq` on."""
         return index == 0 or self._exchanges[index - 1].seq < self._exchanges[index].first_seq
 
-    def _group(self, user: int) -> Sequence[Exchange]:
-        if user < 0:
+    def _group(self, user: int | None) -> Sequence[Exchange]:
+        if user is None:
             return ()
         seq = self._exchanges[user].seq
         return [exchange for exchange in self._exchanges[user:] if exchange.seq == seq]

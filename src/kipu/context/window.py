@@ -199,9 +199,10 @@ class Window:
         bounds = self._boundaries
         if bounds.next_summary is None and not bounds.wants_jump and not self._is_over():
             return None
+        wants_jump = bounds.wants_jump or bounds.next_summary is not None
         exchanges = self._assembly.exchanges[self._apart :]
         if not exchanges:
-            return None
+            return max(self.start_seq, 1) if wants_jump else None
         present = max(self.start_seq, exchanges[0].first_seq)
         pins = sum(exchange.tokens for exchange in self._assembly.exchanges[: self._apart])
         pins += sum(exchange.tokens for exchange in exchanges if bounds.is_pinned(exchange))
@@ -217,9 +218,8 @@ class Window:
             index = selection.from_seq(getattr(bounds.next_summary.event, "first_kept_seq", 0))
         elif self._is_over():
             index = selection.low_water(after_seq=bounds.consolidated_seq)
-        if index is None or index == 0:
-            return present if bounds.wants_jump or bounds.next_summary is not None else None
-        return exchanges[index].first_seq
+        start = exchanges[index].first_seq if index else present
+        return start if start > present else present if wants_jump else None
 
     def _is_over(self) -> bool:
         policy, assembly = self.policy, self._assembly
