@@ -18,6 +18,7 @@ from kipu.ports.head import Head, head_to_json
 from kipu.ports.store import EventStore, Record
 
 ALIAS_NOTE = "kipu.alias"
+_WITH_KEYS = frozenset({"session_init", "key_bound", "note"})
 _WAIT_S = 5.0
 _LEASE_S = 30.0
 
@@ -98,7 +99,8 @@ class SessionCopy:
         async for page in WholeHistory(self._source, self._head).pages():
             self.lost += sum(kept.lost for kept in page)
             for kept in page:
-                self._remember_keys(item_of(kept.stored).event)
+                if kept.stored.record.event_type in _WITH_KEYS:
+                    self._remember_keys(item_of(kept.stored).event)
             old = [kept for kept in page if kept.stored.seq <= known]
             new = page[len(old) :]
             if old and (self._verify or old[-1].stored.seq == known):
