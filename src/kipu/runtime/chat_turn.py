@@ -89,7 +89,7 @@ class ChatTurn:
         self._stopped = False
 
     def interrupt(self) -> None:
-        """End the running answer with what has arrived."""
+        """End the running answer with what has arrived, and begin no other."""
         self._stopped = True
         if self._stream is not None:
             self._stream.interrupt()
@@ -101,13 +101,18 @@ class ChatTurn:
         """
         await self._session.refresh()
         report: TurnReport | None = None
-        if self._session.head.open_turn is not None:
-            report = await self._finish_open_turn()
-            if report is not None:
+        try:
+            if self._session.head.open_turn is not None:
+                report = await self._finish_open_turn()
+                if report is not None:
+                    yield report
+            while (
+                self._session.head.waiting and not self._stopped and (report is None or report.outcome == "completed")
+            ):
+                report = await self.run([self._session.head.waiting[0]])
                 yield report
-        while self._session.head.waiting and (report is None or report.outcome == "completed"):
-            report = await self.run([self._session.head.waiting[0]])
-            yield report
+        finally:
+            self._stopped = False
 
     async def run(self, consumes: Sequence[int] = ()) -> TurnReport:
         """Answer these messages in one turn; without any, answer the window as it stands.
@@ -188,7 +193,7 @@ class ChatTurn:
             await self._keep(turn, stream.partial())
             raise
         finally:
-            self._stream, self._stopped = None, False
+            self._stream = None
 
     async def _keep(self, turn: RunningTurn, reply: ModelReply) -> AgentMessageEvent | None:
         """Append the answer; of an interrupted one what there is, if there is anything."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.unit.cli.command_line import CommandLine
+from tests.unit.cli.command_line import KIPU, CommandLine
 
 
 def types(events: list[dict[str, object]]) -> list[object]:
@@ -228,3 +228,24 @@ def test_chat_answers_what_was_left_waiting_first(kipu_sqlite: CommandLine) -> N
     answers = ran.stdout.splitlines()
     assert "my window you said nothing about name" in answers[0]
     assert answers[1].startswith("demo model, no AI: hello!")
+
+
+def test_chat_in_a_pipe_ends_with_130_on_ctrl_c(kipu_sqlite: CommandLine) -> None:
+    """Ctrl-C ends a piped chat at once, while it waits for a line or just after an answer, with 130 and no traceback."""
+    import signal
+    import subprocess
+
+    chat = subprocess.Popen(
+        [*KIPU, "chat"], env=kipu_sqlite.process_environment(),
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert chat.stdin is not None
+    assert chat.stdout is not None
+    chat.stdin.write("hello\n")
+    chat.stdin.flush()
+    assert chat.stdout.readline().startswith("demo model")
+    chat.send_signal(signal.SIGINT)
+    _, said = chat.communicate(timeout=60)
+    assert chat.returncode == 130
+    assert "Traceback" not in said
+    assert kipu_sqlite.events(kipu_sqlite.ids()[0])[-1]["event_type"] == "turn_finished"

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Self
 
 from kipu.cli.chat.commands import COMMANDS, run_command
 from kipu.cli.chat.standing import show_standing
@@ -177,12 +176,14 @@ class Conversation:
         session = await self.ensure_session()
         turn = ChatTurn(session, self.model, on_event=self._show, wait_s=BUSY_WAIT_S)
         answered = False
-        with _stopped_by_ctrl_c(turn):
+        with _CtrlC(turn) as ctrl_c:
             async for report in turn.run_waiting():
                 answered = True
                 self._finish(session, report)
             if again and not answered:
                 self._finish(session, await turn.run())
+        if ctrl_c.pressed:
+            self._code = ExitCode.INTERRUPTED
 
     def _show(self, event: ModelEvent) -> None:
         if isinstance(event, TextDelta):
@@ -217,27 +218,31 @@ class Conversation:
         self.screen.say(f"error: {error} [{error.code}]", style="red")
 
 
-@contextmanager
-def _stopped_by_ctrl_c(turn: ChatTurn) -> Iterator[None]:
+class _CtrlC:
     """Let Ctrl-C end the running answer and not the chat; a second one ends the turn whatever it waits for."""
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    pressed = 0
 
-    def stop() -> None:
-        nonlocal pressed
-        pressed += 1
-        turn.interrupt()
-        if pressed > 1 and task is not None:
-            task.cancel()
+    def __init__(self, turn: ChatTurn) -> None:
+        self._turn = turn
+        self._task = asyncio.current_task()
+        self._before: Any = None
+        self._is_set = False
+        self.pressed = 0
 
-    before = signal.getsignal(signal.SIGINT)
-    try:
-        loop.add_signal_handler(signal.SIGINT, stop)
-    except (NotImplementedError, RuntimeError, ValueError):  # no such handlers here: Ctrl-C ends the chat
-        yield
-        return
-    try:
-        yield
-    finally:
-        loop.remove_signal_handler(signal.SIGINT)
-        signal.signal(signal.SIGINT, before)
+    def _stop(self) -> None:
+        self.pressed += 1
+        self._turn.interrupt()
+        if self.pressed > 1 and self._task is not None:
+            self._task.cancel()
+
+    def __enter__(self) -> Self:
+        self._before = signal.getsignal(signal.SIGINT)
+        # Where there are no such handlers, Ctrl-C ends the chat.
+        with suppress(NotImplementedError, RuntimeError, ValueError):
+            asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._stop)
+            self._is_set = True
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        if self._is_set:
+            asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
+            signal.signal(signal.SIGINT, self._before)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import os
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 if TYPE_CHECKING:
     from prompt_toolkit.completion import CompleteEvent
     from prompt_toolkit.document import Document
 
+CHUNK_BYTES = 65_536
 Completions = Callable[[str], list[tuple[str, str]]]
 
 
@@ -45,20 +48,39 @@ class PipedLines:
     async def __aiter__(self) -> AsyncIterator[str]:
         """Yield every line; bytes that are no UTF-8 become the replacement character."""
         loop = asyncio.get_running_loop()
-        lines: asyncio.Queue[bytes] = asyncio.Queue()
+        chunks: asyncio.Queue[bytes] = asyncio.Queue()
 
         def read() -> None:
-            try:
-                for line in self._file:
-                    loop.call_soon_threadsafe(lines.put_nowait, line)
-                loop.call_soon_threadsafe(lines.put_nowait, b"")
-            except (RuntimeError, OSError, ValueError):
-                return  # the chat is over, or nobody writes any more
+            chunk = b"-"
+            while chunk:
+                chunk = self._chunk()
+                try:
+                    loop.call_soon_threadsafe(chunks.put_nowait, chunk)
+                except RuntimeError:
+                    return  # the chat is over
 
         # A daemon: a thread that waits for a line must not keep the process alive.
         threading.Thread(target=read, name="kipu-stdin", daemon=True).start()
-        while line := await lines.get():
-            yield line.decode("utf-8", "replace").rstrip("\r\n")
+        rest = b""
+        while chunk := await chunks.get():
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                yield _text(line)
+        if rest:
+            yield _text(rest)
+
+    def _chunk(self) -> bytes:
+        """Return what can be read, b"" at the end. No buffer's lock may be held when the process ends meanwhile."""
+        try:
+            return os.read(self._file.fileno(), CHUNK_BYTES)
+        except io.UnsupportedOperation:  # no file of the system
+            return self._file.read(CHUNK_BYTES)
+        except (OSError, ValueError):
+            return b""
+
+
+def _text(line: bytes) -> str:
+    return line.decode("utf-8", "replace").rstrip("\r")
 
 
 class EditedLines:
@@ -73,7 +95,7 @@ class EditedLines:
         from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
         class Commands(Completer):
-            def get_completions(self, document: Document, complete_event: CompleteEvent):  # type: ignore[no-untyped-def]
+            def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
                 text = document.text_before_cursor
                 for word, meaning in completions(text):
                     yield Completion(word, start_position=-len(text), display_meta=meaning)
