@@ -191,6 +191,8 @@ class SessionLog:
 
     def _scan(self, scan: LogScan, numbers: Sequence[int], *, start: int, all_segments: tuple[int, ...]) -> LogView:
         inode = 0
+        if numbers:
+            scan.end = (numbers[0], start)  # where nothing whole follows, the log ends where it ended before
         for number in numbers:
             with SegmentReader(self.path(number)) as reader:
                 size = scan_segment(scan, reader, number, start=start)
