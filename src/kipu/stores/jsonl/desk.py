@@ -147,7 +147,7 @@ class Desk:
                         numbers[entry.session_id] = index.put_indexed(entry.session_id, 0)
                     number = numbers[entry.session_id]
                     if number is not None:
-                        search_table.add(index.connection, number, entry.seq, terms=entry.terms)
+                        search_table.add(index.connection, number, seq=entry.seq, terms=entry.terms)
 
     def drop_terms(self) -> None:
         """Forget every term."""

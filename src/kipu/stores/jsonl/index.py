@@ -244,7 +244,7 @@ class Index:
             number = head_table.insert(self._open, row)
         else:
             number = known.number
-            head_table.update(self._open, known, row)
+            head_table.update(self._open, known, after=row)
         self._rows[row["session_id"]] = HeadRow(number, row)
         return number
 
@@ -283,7 +283,7 @@ class Index:
             if known is not None and not self.sql("SELECT 1 FROM idempotency WHERE key = ?", (key,)).fetchone():
                 appended = Appended(session_id, first_seq, last_seq)
                 at_us = _microseconds(timestamp, default=now_us)
-                key_tables.remember(self._open, key, known.number, appended=appended, now_us=at_us)
+                key_tables.remember(self._open, key, number=known.number, appended=appended, now_us=at_us)
 
     def pending(self, key: str) -> str | None:
         """Return the session to which somebody may have appended under a key."""

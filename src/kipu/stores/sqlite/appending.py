@@ -38,11 +38,11 @@ def append_records(
         number = head_table.insert(connection, after)
     else:
         number = row.number
-        head_table.update(connection, row, after)
-    event_table.insert(connection, number, session_id, first_seq=first_seq, records=records)
+        head_table.update(connection, row, after=after)
+    event_table.insert(connection, number, session_id=session_id, first_seq=first_seq, records=records)
     appended = Appended(session_id, first_seq, after["last_seq"])
     if bind is not None:
-        key_tables.bind(connection, bind.key, number)
+        key_tables.bind(connection, bind.key, number=number)
     if key is not None:
-        key_tables.remember(connection, key, number, appended=appended, now_us=now_us)
+        key_tables.remember(connection, key, number=number, appended=appended, now_us=now_us)
     return appended

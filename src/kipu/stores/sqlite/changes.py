@@ -38,7 +38,7 @@ def claim(
     if outcome is None:
         return None
     after, lease = outcome
-    head_table.update(connection, row, after)
+    head_table.update(connection, row, after=after)
     return lease
 
 
@@ -48,7 +48,7 @@ def renew(connection: apsw.Connection, lease: Lease, *, now_us: int, store: str)
     if row is None:
         raise LeaseLostError(session_id=lease.session_id, token=lease.token, current=None)
     after, fresh = renewed(row.data, lease, now_us=now_us)
-    head_table.update(connection, row, after)
+    head_table.update(connection, row, after=after)
     return fresh
 
 
@@ -60,20 +60,20 @@ def release(connection: apsw.Connection, lease: Lease, *, expected_seq: int | No
     outcome = released(row.data, lease, expected_seq=expected_seq)
     if isinstance(outcome, bool):
         return outcome
-    head_table.update(connection, row, outcome)
+    head_table.update(connection, row, after=outcome)
     return True
 
 
-def bind(connection: apsw.Connection, key: str, session_id: str, *, expected: str | None, store: str) -> None:
+def bind(connection: apsw.Connection, key: str, *, session_id: str, expected: str | None, store: str) -> None:
     """Make the key lead to the session. Raises: ConflictError, SessionNotFoundError."""
     row = require(connection, session_id, store=store)
     actual = key_tables.resolve(connection, key)
     if actual != expected:
         raise ConflictError(session_id=key, expected=expected, actual=actual)
-    key_tables.bind(connection, key, row.number)
+    key_tables.bind(connection, key, number=row.number)
 
 
-def put_blob(connection: apsw.Connection, session_id: str, data: bytes, *, store: str) -> str:
+def put_blob(connection: apsw.Connection, session_id: str, *, data: bytes, store: str) -> str:
     """Keep the bytes under their digest."""
     row = require(connection, session_id, store=store)
     digest = hashlib.sha256(data).hexdigest()
@@ -94,9 +94,9 @@ def index(
         number = numbers[session_id]
         event = connection.execute("SELECT id FROM events WHERE session = ? AND seq = ?", (number, seq)).fetchone()
         if number is not None and event is not None:
-            search_table.add(connection, number, seq, terms=terms, document=event[0])
+            search_table.add(connection, number, seq=seq, terms=terms, document=event[0])
     for session_id, seq in indexed.items():
-        head_table.set_indexed(connection, session_id, seq, store=store)
+        head_table.set_indexed(connection, session_id, seq=seq, store=store)
 
 
 def drop_index(connection: apsw.Connection, *, store: str) -> None:

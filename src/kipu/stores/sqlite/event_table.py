@@ -23,7 +23,7 @@ END = (1 << 63) - 1
 
 
 def insert(
-    connection: apsw.Connection, number: int, session_id: str, *, first_seq: int, records: Sequence[Record]
+    connection: apsw.Connection, number: int, *, session_id: str, first_seq: int, records: Sequence[Record]
 ) -> None:
     """Add records as the events from `first_seq` on."""
     seq = first_seq
@@ -36,7 +36,7 @@ def insert(
 
 
 def read(
-    connection: apsw.Connection, number: int, session_id: str, *, after: int, until: int, limit: int, backwards: bool
+    connection: apsw.Connection, number: int, *, session_id: str, after: int, until: int, limit: int, backwards: bool
 ) -> list[StoredEvent]:
     """Return at most `limit` events that are whole; a damaged one hides only itself (A53)."""
     found: list[StoredEvent] = []
@@ -48,12 +48,14 @@ def read(
                 if len(found) == limit:
                     break
     except (apsw.CorruptError, UnicodeDecodeError):
-        return _read_singly(connection, number, session_id, after=after, until=until, limit=limit, backwards=backwards)
+        return _read_singly(
+            connection, number, session_id=session_id, after=after, until=until, limit=limit, backwards=backwards
+        )
     return found
 
 
 def _read_singly(
-    connection: apsw.Connection, number: int, session_id: str, *, after: int, until: int, limit: int, backwards: bool
+    connection: apsw.Connection, number: int, *, session_id: str, after: int, until: int, limit: int, backwards: bool
 ) -> list[StoredEvent]:
     """Read event by event around what cannot be read. The numbers come from the head, not from damaged pages."""
     row = connection.execute(
@@ -63,7 +65,7 @@ def _read_singly(
     seqs = range(max(after, base) + 1, min(until, last) + 1)
     found: list[StoredEvent] = []
     for seq in reversed(seqs) if backwards else seqs:
-        event = read_one(connection, number, session_id, seq=seq)
+        event = read_one(connection, number, session_id=session_id, seq=seq)
         if event is not None:
             found.append(event)
             if len(found) == limit:
@@ -71,7 +73,7 @@ def _read_singly(
     return found
 
 
-def read_one(connection: apsw.Connection, number: int, session_id: str, *, seq: int) -> StoredEvent | None:
+def read_one(connection: apsw.Connection, number: int, *, session_id: str, seq: int) -> StoredEvent | None:
     """Return one event, or None when it is not there or not whole."""
     try:
         row = connection.execute(_ONE, (number, seq)).fetchone()

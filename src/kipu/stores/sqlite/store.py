@@ -185,7 +185,7 @@ class SqliteStore:
         def question(connection: apsw.Connection) -> list[StoredEvent]:
             number = _number(connection, session_id)
             return event_table.read(
-                connection, number, session_id, after=after, until=end, limit=limit, backwards=backwards
+                connection, number, session_id=session_id, after=after, until=end, limit=limit, backwards=backwards
             )
 
         if limit <= _QUICK_EVENTS or end - after <= _QUICK_EVENTS:

@@ -65,7 +65,7 @@ def _events(
         if expected is not None and seq > expected:
             yield Damage(session_id, "gap", "events", seq=expected, length=seq - expected)
         expected = seq + 1
-        if event_table.read_one(connection, number, session_id, seq=seq) is None:
+        if event_table.read_one(connection, number, session_id=session_id, seq=seq) is None:
             yield Damage(session_id, "checksum", "events", seq=seq)
     if row is not None and expected is not None and expected <= row.data["last_seq"]:
         yield Damage(session_id, "gap", "events", seq=expected, length=row.data["last_seq"] + 1 - expected)

@@ -74,7 +74,7 @@ def insert(connection: apsw.Connection, data: Mapping[str, Any]) -> int:
     return connection.last_insert_rowid()
 
 
-def update(connection: apsw.Connection, row: HeadRow, after: Mapping[str, Any]) -> None:
+def update(connection: apsw.Connection, row: HeadRow, *, after: Mapping[str, Any]) -> None:
     """Replace the head; columns that stay are not named, so that their indexes stay untouched."""
     text = orjson.dumps(after)
     names, values = ["data", "crc"], [text.decode(), zlib.crc32(text)]
@@ -90,11 +90,11 @@ def delete(connection: apsw.Connection, number: int) -> None:
     connection.execute("DELETE FROM heads WHERE id = ?", (number,))
 
 
-def set_indexed(connection: apsw.Connection, session_id: str, seq: int, *, store: str) -> None:
+def set_indexed(connection: apsw.Connection, session_id: str, *, seq: int, store: str) -> None:
     """Move `indexed_seq` forward to `seq`; a session that is gone is passed over."""
     row = load(connection, session_id, store=store)
     if row is not None and row.data.get("indexed_seq", 0) < seq:
-        update(connection, row, {**row.data, "indexed_seq": seq})
+        update(connection, row, after={**row.data, "indexed_seq": seq})
 
 
 def forget_indexed(connection: apsw.Connection, *, store: str) -> None:
@@ -103,7 +103,7 @@ def forget_indexed(connection: apsw.Connection, *, store: str) -> None:
     for number in numbers:
         row = load_number(connection, number, store=store)
         if row is not None:
-            update(connection, row, {**row.data, "indexed_seq": 0})
+            update(connection, row, after={**row.data, "indexed_seq": 0})
 
 
 def page(connection: apsw.Connection, query: SessionQuery) -> Page[Head]:

@@ -27,7 +27,7 @@ def resolve(connection: apsw.Connection, key: str) -> str | None:
     return None if row is None else str(row[0])
 
 
-def bind(connection: apsw.Connection, key: str, number: int) -> None:
+def bind(connection: apsw.Connection, key: str, *, number: int) -> None:
     """Make `key` lead to a session."""
     connection.execute("INSERT OR REPLACE INTO bindings(key, session) VALUES (?, ?)", (key, number))
 
@@ -38,7 +38,7 @@ def outcome(connection: apsw.Connection, key: str, *, now_us: int) -> Appended |
     return None if row is None else Appended(row[0], row[1], row[2], duplicate=True)
 
 
-def remember(connection: apsw.Connection, key: str, number: int, *, appended: Appended, now_us: int) -> None:
+def remember(connection: apsw.Connection, key: str, *, number: int, appended: Appended, now_us: int) -> None:
     """Keep the outcome of an append under its key, and now and then forget what is older than the retention."""
     connection.execute(_REMEMBER, (key, number, appended.first_seq, appended.last_seq, now_us))
     if connection.last_insert_rowid() % PRUNE_EVERY == 0:

@@ -26,7 +26,7 @@ _NEWEST = 1 << 62
 
 
 def add(
-    connection: apsw.Connection, session: int, seq: int, *, terms: Sequence[str], document: int | None = None
+    connection: apsw.Connection, session: int, *, seq: int, terms: Sequence[str], document: int | None = None
 ) -> None:
     """Take in the terms of one event once. `document` orders hits, higher being newer; without it, later is newer."""
     known = connection.execute("SELECT 1 FROM search_docs WHERE session = ? AND seq = ?", (session, seq)).fetchone()
