@@ -18,7 +18,7 @@ app.add_typer(config, name="config")
 
 
 @config.callback(invoke_without_command=True)
-def show(context: typer.Context, store: StoreOption = None, json: JsonOption = False) -> None:
+def show(context: typer.Context, *, store: StoreOption = None, json: JsonOption = False) -> None:
     """Show every setting in force and where it comes from; change the file with set and unset."""
     if context.invoked_subcommand is not None:
         return

@@ -19,9 +19,9 @@ app = typer.Typer(add_completion=False)
 @app.command("copy")
 def copy(
     context: typer.Context,
+    *,
     source: Annotated[str, typer.Argument(metavar="FROM", help="The store to copy from; it is only read.")],
     target: Annotated[str, typer.Argument(metavar="TO", help="The store to copy to, made if it is not there.")],
-    *,
     session: Annotated[
         list[str] | None,
         typer.Option("--session", metavar="ID", help="Only this one and what it was forked from; may be repeated."),

@@ -37,7 +37,7 @@ class _Silent:
 class _Drawn:
     """A rich bar that appears only when the work is not over at once."""
 
-    def __init__(self, output: Output, what: str, unit: str) -> None:
+    def __init__(self, output: Output, what: str, *, unit: str) -> None:
         self._output = output
         self._what = what
         self._unit = unit
@@ -77,7 +77,7 @@ def progress_bar(output: Output, what: str, *, unit: str) -> Iterator[Bar]:
     if not sys.stderr.isatty():
         yield _Silent()
         return
-    bar = _Drawn(output, what, unit)
+    bar = _Drawn(output, what, unit=unit)
     try:
         yield bar
     finally:

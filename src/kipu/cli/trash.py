@@ -14,7 +14,7 @@ app = typer.Typer(add_completion=False)
 
 @app.command("trash")
 def trash(
-    context: typer.Context, session: WholeIdArgument, store: StoreOption = None, json: JsonOption = False
+    context: typer.Context, *, session: WholeIdArgument, store: StoreOption = None, json: JsonOption = False
 ) -> None:
     """Put a session into the trash: it is no longer listed, and nothing of it is removed. `kipu restore` brings it back."""
     invocation = begin(context, store=store, json=json)
@@ -23,7 +23,7 @@ def trash(
 
 @app.command("restore")
 def restore(
-    context: typer.Context, session: WholeIdArgument, store: StoreOption = None, json: JsonOption = False
+    context: typer.Context, *, session: WholeIdArgument, store: StoreOption = None, json: JsonOption = False
 ) -> None:
     """Bring a session back from the trash, the archive or expiry."""
     invocation = begin(context, store=store, json=json)
