@@ -11,14 +11,15 @@ from kipu.context.boundary import BOUNDARY_EVENTS, Boundaries, recorded_start, r
 from kipu.context.content import shown_blobs
 from kipu.context.item import Item
 from kipu.context.log_view import is_undone, standing, undone_ranges
-from kipu.context.neutral import head_messages
 from kipu.context.policy import WindowPolicy
-from kipu.context.rendering import Compiled, Rendering, compile_for
+from kipu.context.rendering import Rendering
+from kipu.context.retention import change_pins, is_queued, limit_pins, still_needed
 from kipu.context.selection import Selection
 from kipu.context.shape import Reader
+from kipu.context.view import WindowView
 from kipu.events.boundary import RewindEvent
 from kipu.events.conversation import UserMessageEvent
-from kipu.events.turn import MessageSettledEvent, TurnStartedEvent, TurnSteeredEvent
+from kipu.events.turn import MessageSettledEvent
 
 _READERS_KEPT = 4
 
@@ -102,13 +103,13 @@ class Window:
             item for seq, item in sorted(self._pinned.items()) if seq < self.start_seq and not is_undone(seq, ranges)
         ]
         self._assembly.add_apart(pins)
-        self._limit_pins()
+        limit_pins(self._assembly, self.policy)
         kept = [self._earlier[seq] for seq in self._anchor if seq in self._earlier and not is_undone(seq, ranges)]
         self._assembly.add_apart(kept)
         self._apart = len(self._assembly.exchanges)
         self._has_lead = self._apart > 0 and bool(kept)
         self._note_rewinds(ranges)
-        self._restart_rendering()
+        self._view = WindowView()
 
     def _note_rewinds(self, ranges: Sequence[tuple[int, int]]) -> None:
         bounds = self._boundaries
@@ -119,20 +120,6 @@ class Window:
             if isinstance(event, RewindEvent) and event.to_seq < max(settled_by) and (event.to_seq, item.seq) in ranges:
                 self.reload_from = event.window_seq
 
-    def _limit_pins(self) -> None:
-        """Keep the newest pinned exchanges within their share, and report the others (B36)."""
-        left = int(self.policy.max_tokens * self.policy.pin_share)
-        kept = []
-        for exchange in reversed(self._assembly.exchanges):
-            left -= exchange.tokens
-            if left >= 0:
-                kept.append(exchange)
-            else:
-                self._assembly.adjustments.append(
-                    Adjustment("pin_dropped", exchange.seq, "pins take more than their share")
-                )
-        self._assembly.exchanges[:] = kept[::-1]
-
     def _apply(self, item: Item) -> bool:
         """Apply the next event; say whether it changed what was there before, so that all must be built again."""
         event = item.event
@@ -141,7 +128,7 @@ class Window:
         if isinstance(event, MessageSettledEvent):
             self._settled.update(event.seqs)
             return not self._assembly.placed.isdisjoint(event.seqs)
-        if isinstance(event, UserMessageEvent) and event.queued:
+        if is_queued(item):
             self._arrivals[item.seq] = item
             return False
         start = recorded_start(event)
@@ -154,7 +141,7 @@ class Window:
             before = self._boundaries.first_instruction
             self._boundaries.meet(item, start_seq=self.start_seq, was_shown=self._was_shown())
             if self._boundaries.first_instruction is not before:
-                self._restart_rendering()
+                self._view = WindowView()
         self._assembly.add(item)
         self._drop_lead()
         return False
@@ -187,7 +174,7 @@ class Window:
             )
         if lead > self._apart:
             del exchanges[self._apart : lead]
-            self._restart_rendering()
+            self._view = WindowView()
 
     # Jumping
 
@@ -258,48 +245,26 @@ class Window:
         self._anchored_at = at_seq
         for item in self._boundaries.pinned_items(exchanges[self._apart :], before_seq=start_seq):
             self._pinned[item.seq] = item
-        self._apply_earlier_pins()
-        consumed: set[int] = set()
-        for item in dropped:
-            if isinstance(item.event, TurnStartedEvent | TurnSteeredEvent):
-                consumed.update(item.event.consumes)
-        for item in dropped:
-            self._earlier[item.seq] = item
-        self._earlier = {
-            seq: item
-            for seq, item in self._earlier.items()
-            if seq in self._anchor or (_is_queued(item) and seq not in consumed)
-        }
+        change_pins(
+            self._pinned, self._boundaries.earlier_pins, exchanges=exchanges[: self._apart], found=self._earlier
+        )
+        self._earlier.update({item.seq: item for item in dropped})
+        self._earlier = still_needed(self._earlier, dropped, anchor=self._anchor)
         self._boundaries.take_effect(at_seq=at_seq)
         self.start_seq = start_seq
         self._items = [item for item in self._items if item.seq >= start_seq]
-
-    def _apply_earlier_pins(self) -> None:
-        wanted = self._boundaries.earlier_pins
-        for exchange in self._assembly.exchanges[: self._apart]:
-            items = exchange.items()
-            if any(wanted.get(item.seq) is False for item in items):
-                for item in items:
-                    self._pinned.pop(item.seq, None)
-        if any(wanted.values()):
-            self._pinned.update({seq: item for seq, item in self._earlier.items() if not _is_queued(item)})
-            self._pinned.update({seq: item for seq, item in self._earlier.items() if wanted.get(seq)})
 
     # Reading
 
     @property
     def tokens(self) -> int:
         """Return what the window costs, instruction, summary and pins included."""
-        self._settle()
-        tail = self._assembly.exchanges[self._steady :]
-        return self._boundaries.tokens + self._steady_tokens + sum(exchange.tokens for exchange in tail)
+        return self._boundaries.tokens + self._view.tokens(self._assembly.exchanges)
 
     @property
     def message_count(self) -> int:
         """Return the number of messages where every tool result is one, without the instruction."""
-        self._settle()
-        tail = self._assembly.exchanges[self._steady :]
-        return self._steady_count + sum(exchange.message_count for exchange in tail)
+        return self._view.message_count(self._assembly.exchanges)
 
     @property
     def missing(self) -> tuple[int, ...]:
@@ -329,19 +294,11 @@ class Window:
         Raises:
             InvalidQueryError: there is no such target.
         """
-        compiled = self._compiled_for(target, provider, model=model, media=media)
-        self._settle()
-        exchanges = self._assembly.exchanges
-        compiled.take(exchanges, until=self._steady)
-        messages, notes = compiled.finished(exchanges)
-        return Rendering(
-            target=target,
-            messages=messages,
-            payload=compiled.shape.payload(messages, self._system_text()),
-            adjustments=[*self._assembly.adjustments, *self._unplaced(), *notes],
-            tokens=self.tokens,
-            message_count=len(messages),
-        )
+        lost = [Adjustment("message_missing", seq, "a turn consumed it") for seq in sorted(self._assembly.missing)]
+        before = [*self._assembly.adjustments, *self._assembly.pending_adjustments(), *lost]
+        reader = Reader(self.policy, provider, model, media)
+        head = (self._boundaries.shown_instruction, self._boundaries.summary)
+        return self._view.render(target, reader, exchanges=self._assembly.exchanges, head=head, adjustments=before)
 
     def media(self) -> tuple[str, ...]:
         """Return the digests of the blobs that a target would be shown, each once, in their order."""
@@ -350,44 +307,3 @@ class Window:
             for digest in shown_blobs(exchange):
                 found.setdefault(digest)
         return tuple(found)
-
-    def _compiled_for(
-        self, target: str, provider: str | None, *, model: str | None, media: Mapping[str, bytes] | None
-    ) -> Compiled:
-        key = (target, provider, model)
-        keep = not media or not self._assembly.media_count
-        compiled = self._compiled.get(key) if keep else None
-        if compiled is None:
-            compiled = compile_for(target, Reader(self.policy, provider, model, media))
-            compiled.start(head_messages(self._boundaries.shown_instruction, self._boundaries.summary))
-            if keep:
-                while len(self._compiled) >= _READERS_KEPT:
-                    del self._compiled[next(iter(self._compiled))]
-                self._compiled[key] = compiled
-        return compiled
-
-    def _unplaced(self) -> list[Adjustment]:
-        lost = [Adjustment("message_missing", seq, "a turn consumed it") for seq in sorted(self._assembly.missing)]
-        return [*self._assembly.pending_adjustments(), *lost]
-
-    def _system_text(self) -> str | None:
-        instruction = self._boundaries.shown_instruction
-        content = getattr(instruction.event, "content", None) if instruction is not None else None
-        return content if isinstance(content, str) and content.strip() else None
-
-    def _restart_rendering(self) -> None:
-        self._compiled: dict[tuple[str, str | None, str | None], Compiled] = {}
-        self._steady = self._steady_tokens = self._steady_count = 0
-
-    def _settle(self) -> None:
-        """Count the exchanges that cannot change any more, once each."""
-        exchanges = self._assembly.exchanges
-        while self._steady < len(exchanges) and exchanges[self._steady].settled:
-            exchange = exchanges[self._steady]
-            self._steady_tokens += exchange.tokens
-            self._steady_count += exchange.message_count
-            self._steady += 1
-
-
-def _is_queued(item: Item) -> bool:
-    return isinstance(item.event, UserMessageEvent) and item.event.queued

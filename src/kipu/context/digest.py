@@ -1,0 +1,82 @@
+"""The digest of a window, and the proof that a past model call can be shown again (C6)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from kipu.context.item import Item
+from kipu.context.neutral import Message
+from kipu.context.policy import WindowPolicy
+from kipu.context.rendering import RENDERER_VERSION, Rendering
+from kipu.context.window import Window
+from kipu.errors import InvalidQueryError
+from kipu.events.conversation import ModelCallEvent
+
+
+def canonical(value: Any) -> bytes:
+    """Return JSON with sorted names, no spaces and plain UTF-8: the same bytes for the same data, on every machine."""
+    if not _has_float(value):
+        try:
+            return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+        except TypeError:
+            pass  # integers beyond 64 bits, which only a log that was never normalised has
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
+
+
+def window_digest(messages: Sequence[Message]) -> str:
+    """Return the SHA-256, in hex, of neutral messages in canonical form."""
+    return hashlib.sha256(canonical(messages)).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """A past window shown again. `matches` is None where the call recorded no digest to compare with."""
+
+    rendering: Rendering
+    digest: str
+    matches: bool | None
+
+
+def replay(items: Iterable[Item], call: ModelCallEvent) -> Replay:
+    """Render the window of a past model call again, from the events before it, and compare the digests.
+
+    `items` are the session's events from the first one on; those after the call are left out.
+
+    Raises:
+        InvalidQueryError: the call names a renderer version that this version of Kipu does not have.
+    """
+    record = call.window
+    version = record.get("renderer_version", RENDERER_VERSION)
+    if version != RENDERER_VERSION:
+        raise InvalidQueryError(reason=f"there is no renderer version {version!r}, only {RENDERER_VERSION}")
+    until = min(record.get("to", call.seq - 1), call.seq - 1)
+    policy = record.get("policy")
+    window = Window(WindowPolicy.from_json(policy) if isinstance(policy, Mapping) else WindowPolicy())
+    window.extend(item for item in items if item.seq <= until)
+    window.extend([Item(call.seq, call, 0)])
+    # Whatever waited for a jump had taken effect when the model was called.
+    window.jump(window.start_seq)
+    reader = record.get("reader") or {}
+    rendering = window.messages(
+        str(record.get("target", "neutral")), provider=reader.get("provider"), model=reader.get("model")
+    )
+    digest = window_digest(rendering.messages)
+    recorded = record.get("digest")
+    return Replay(rendering, digest, digest == recorded if isinstance(recorded, str) else None)
+
+
+def _has_float(value: Any) -> bool:
+    """Say whether a number in it is written in more than one way by the encoders that there are."""
+    if type(value) is str:
+        return False
+    if type(value) is dict:
+        return any(type(item) is not str and _has_float(item) for item in value.values())
+    if type(value) is list:
+        return any(type(item) is not str and _has_float(item) for item in value)
+    return type(value) is float

@@ -1,0 +1,91 @@
+"""The rendered side of a live window: what was rendered once and cannot change, kept for the next time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kipu.context.adjustment import Adjustment
+from kipu.context.exchange import Exchange
+from kipu.context.item import Item
+from kipu.context.neutral import head_messages
+from kipu.context.rendering import Compiled, Rendering, compile_for
+from kipu.context.shape import Reader
+
+_READERS_KEPT = 4
+
+
+class WindowView:
+    """Render exchanges that only grow at their end. A new view is made when anything before the end changes."""
+
+    def __init__(self) -> None:
+        self._compiled: dict[tuple[str, str | None, str | None], Compiled] = {}
+        self._steady = 0  # so many exchanges cannot change any more
+        self._tokens = 0
+        self._count = 0
+
+    def tokens(self, exchanges: Sequence[Exchange]) -> int:
+        """Return what the exchanges cost."""
+        self._settle(exchanges)
+        return self._tokens + sum(exchange.tokens for exchange in exchanges[self._steady :])
+
+    def message_count(self, exchanges: Sequence[Exchange]) -> int:
+        """Return how many messages they make where every result is one."""
+        self._settle(exchanges)
+        return self._count + sum(exchange.message_count for exchange in exchanges[self._steady :])
+
+    def _settle(self, exchanges: Sequence[Exchange]) -> None:
+        """Count the exchanges that cannot change any more, once each."""
+        while self._steady < len(exchanges) and exchanges[self._steady].settled:
+            exchange = exchanges[self._steady]
+            self._tokens += exchange.tokens
+            self._count += exchange.message_count
+            self._steady += 1
+
+    def render(
+        self,
+        target: str,
+        reader: Reader,
+        *,
+        exchanges: Sequence[Exchange],
+        head: tuple[Item | None, Item | None],
+        adjustments: Sequence[Adjustment],
+    ) -> Rendering:
+        """Return the window for a reader. `head` is instruction and summary.
+
+        Raises:
+            InvalidQueryError: there is no such target.
+        """
+        # Media are not kept as base64: they would hold several times the memory of the log.
+        keep = not reader.media or not any(exchange.media_count for exchange in exchanges)
+        compiled = self._compiled_for(target, reader, head=head, keep=keep)
+        self._settle(exchanges)
+        compiled.take(exchanges, until=self._steady)
+        messages, notes = compiled.finished(exchanges)
+        fixed = sum(item.tokens for item in head if item is not None)
+        return Rendering(
+            target=target,
+            messages=messages,
+            payload=compiled.shape.payload(messages, _instruction_text(head[0])),
+            adjustments=[*adjustments, *notes],
+            tokens=fixed + self.tokens(exchanges),
+            message_count=len(messages),
+        )
+
+    def _compiled_for(
+        self, target: str, reader: Reader, *, head: tuple[Item | None, Item | None], keep: bool
+    ) -> Compiled:
+        key = (target, reader.provider, reader.model)
+        compiled = self._compiled.get(key) if keep else None
+        if compiled is None:
+            compiled = compile_for(target, reader)
+            compiled.start(head_messages(*head))
+            if keep:
+                while len(self._compiled) >= _READERS_KEPT:
+                    del self._compiled[next(iter(self._compiled))]
+                self._compiled[key] = compiled
+        return compiled
+
+
+def _instruction_text(instruction: Item | None) -> str | None:
+    content = getattr(instruction.event, "content", None) if instruction is not None else None
+    return content if isinstance(content, str) and content.strip() else None
