@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import itertools
 import os
@@ -9,8 +10,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -23,6 +25,7 @@ from kipu.events.conversation import (
     ToolResultEvent,
     UserMessageEvent,
 )
+from kipu.events.event import utc_text
 from kipu.manager.copying import CopyProgress, CopyReport, copy_store
 from kipu.manager.manager import SessionManager
 from kipu.manager.replaying import difference
@@ -219,6 +222,86 @@ async def test_copy_of_a_fork_takes_its_parents(opened: Opener) -> None:
         await copied(source, target, sessions=["nobody"])
 
 
+async def test_copy_leaves_keys_that_the_target_has_given_away(opened: Opener) -> None:
+    """A key that leads to a session of the target's own stays there, and the report says so (A20)."""
+    source, target = await opened("memory://"), await opened("memory://")
+    await fill(source)
+    own = await manager_of(target).get_or_create("telegram:42")
+    report = await copied(source, target)
+    assert await target.resolve("telegram:42") == own.session_id
+    assert [note for note in report.notes if "telegram:42" in note and own.session_id in note]
+    assert report.skipped == ()
+
+
+class Between:
+    """A store that lets something else happen to it before an append."""
+
+    def __init__(self, store: EventStore, happen: Callable[[int, str], Awaitable[None]]) -> None:
+        self._store = store
+        self._happen = happen
+        self._appends = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def append(self, session_id: str, records: Any, **settings: Any) -> Any:
+        self._appends += 1
+        await self._happen(self._appends, session_id)
+        return await self._store.append(session_id, records, **settings)
+
+
+async def long_session(store: EventStore) -> str:
+    manager = manager_of(store)
+    session_id = await manager.create_session("long")
+    events = [NoteEvent(kind="n", data={"number": number}) for number in range(300)]
+    await (await manager.open(session_id)).add_events([UserMessageEvent(content="?", queued=True), *events])
+    return session_id
+
+
+async def test_copy_never_mixes_with_somebody_elses_events(opened: Opener) -> None:
+    """An event that comes to the target in the middle of a copy ends it for that session, and stays the only stranger."""
+    source, target = await opened("memory://"), await opened("memory://")
+    session_id = await long_session(source)
+
+    async def arrive(number: int, session: str) -> None:
+        if number == 3:
+            await manager_of(target).save_event(session, UserMessageEvent(content="me too"))
+
+    report = await copied(source, cast("EventStore", Between(target, arrive)))
+    assert [skipped.code for skipped in report.skipped] == ["conflict"]
+    events, whole_source = await whole(target, session_id), await whole(source, session_id)
+    assert events[:-1] == whole_source[: len(events) - 1]
+    assert b"me too" in events[-1].record.body
+
+
+async def test_copy_holds_a_session_until_it_is_whole(opened: Opener) -> None:
+    """While a copy is under way nobody can start to work on what is there of a session; afterwards everybody can."""
+    source, target = await opened("memory://"), await opened("memory://")
+    session_id = await long_session(source)
+    refused: list[bool] = []
+
+    async def claim(number: int, session: str) -> None:
+        if number > 1:
+            refused.append(await target.claim(session, owner="worker", ttl_s=10) is None)
+            assert await target.runnable(now=utc_text(datetime.now(UTC)), limit=10) == []
+
+    await copied(source, cast("EventStore", Between(target, claim)))
+    assert len(refused) >= 2
+    assert all(refused)
+    assert await target.claim(session_id, owner="worker", ttl_s=10) is not None
+
+
+async def test_two_copies_at_once_come_to_one(tmp_path: Path, opened: Opener) -> None:
+    """Copies that run at the same time leave nothing doubled; run once more, everything is there."""
+    source, target = await opened(url_of("sqlite", tmp_path / "a")), await opened(url_of("sqlite", tmp_path / "b"))
+    other = await opened(url_of("sqlite", tmp_path / "b"))
+    await fill(source)
+    await long_session(source)
+    await asyncio.gather(copied(source, target), copied(source, other))
+    await copied(source, target)
+    await assert_same(source, target)
+
+
 async def test_copy_tells_how_far_it_is(opened: Opener) -> None:
     """Progress only grows, and ends where everything is done."""
     source, target = await opened("memory://"), await opened("memory://")
@@ -226,8 +309,7 @@ async def test_copy_tells_how_far_it_is(opened: Opener) -> None:
     told: list[CopyProgress] = []
     report = await copied(source, target, progress=told.append)
     assert all(
-        a.events_done <= b.events_done and a.sessions_done <= b.sessions_done
-        for a, b in itertools.pairwise(told)
+        a.events_done <= b.events_done and a.sessions_done <= b.sessions_done for a, b in itertools.pairwise(told)
     )
     assert told[-1] == CopyProgress(report.sessions, report.sessions, report.events, report.events)
 

@@ -289,18 +289,27 @@ async def test_an_import_cannot_reach_another_persons_sessions(manager: SessionM
         "owner": "local",
         "tenant": "other",
         "forked_from": {"session_id": session.session_id, "seq": 4},
-        "inherited": {"owner": "local", "lease_owner": "me", "lease_until": "9999", "window_seq": 1},
+        "inherited": {
+            "owner": "local",
+            "lease_owner": "me",
+            "lease_until": "9999",
+            "status": "trashed",
+            "waiting": [1],
+        },
     }
     path = written(tmp_path / "evil.jsonl", init, plain(6, session=session.session_id))
     report = await import_events(manager, path, principal=eve)
     ids = {item.source_session_id: item.session_id for item in report.sessions}
     stolen = await manager.open(ids["stolen"], principal=eve)
     assert (stolen.head.forked_from, stolen.head.owner, stolen.head.tenant) == (None, "eve", "")
-    assert stolen.head.lease_owner is None
+    assert (stolen.head.lease_owner, stolen.head.status, stolen.head.waiting) == (None, "active", ())
     assert await stolen.get_context_for_llm(principal=eve) == []
     assert ids[session.session_id] != session.session_id
     with pytest.raises(SessionNotFoundError):
         await manager.open(session.session_id, principal=eve)
+    report = await import_events(manager, await exported(session, tmp_path / "copy.jsonl"), principal=eve)
+    assert report.sessions[0].session_id not in ids.values()
+    assert report.added == report.imported == session.head.last_seq
 
 
 def test_utf16_is_said_to_be_what_it_is(tmp_path: Path) -> None:

@@ -74,6 +74,8 @@ BAD = {
     "empty": b"",
     "odd seq": event(107, seq=-5),
     "control": event(108, content="\x1b[2J\x07"),
+    "bad title": event(110, event_type="metadata_changed", set={"title": 17}),
+    "bad tags": event(111, event_type="metadata_changed", set={"tags": "abc"}),
     "big": event(109, content="x" * 300_000),
 }
 
@@ -113,7 +115,10 @@ async def test_a_bad_line_never_costs_the_others(tmp_path: Path, kind: str) -> N
 
 EXPECTED = {
     "imported": {"surrogate", "nan", "bom", "separators", "two", "unknown", "bad time", "no id", "odd seq", "control", "big"},
-    "raw": {"broken", "text", "deep", "deepest", "integer", "torn", "fused", "array", "no type", "wrong types", "second init"},
+    "raw": {
+        "broken", "text", "deep", "deepest", "integer", "torn", "fused", "array", "no type", "wrong types", "second init",
+        "bad title", "bad tags",
+    },
     "quarantined": {"utf8", "nul"},
     "nothing": {"empty"},
 }  # fmt: skip

@@ -11,6 +11,7 @@ from kipu.errors import (
     KipuError,
     SessionBusyError,
     SessionErasedError,
+    SessionExistsError,
     SessionNotFoundError,
     StoreCorruptError,
 )
@@ -19,7 +20,14 @@ from kipu.ports.head import Head
 from kipu.ports.store import EventStore, SessionQuery
 
 # What stops one session and not the others. A store that cannot be reached or is full stops them all.
-_ABOUT_ONE = (CopyMismatchError, SessionErasedError, SessionBusyError, ConcurrencyError, StoreCorruptError)
+_ABOUT_ONE = (
+    CopyMismatchError,
+    SessionErasedError,
+    SessionExistsError,
+    SessionBusyError,
+    ConcurrencyError,
+    StoreCorruptError,
+)
 
 
 @dataclass(frozen=True, slots=True)

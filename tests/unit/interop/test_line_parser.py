@@ -53,6 +53,7 @@ def test_an_event_inside_a_broken_event_is_not_taken_out_of_it() -> None:
     """An object within a record that broke later is not an event of the log."""
     quoting = b'{"event_type":"note","data":{"event_id":"inner","event_type":"user_message","content":"x"},"text":"cut'
     assert len(pieces_of(quoting)) == 1
+    assert len(pieces_of(b'{"data":' + b'{"event_id":"inner","content":"x"}')) == 1
 
 
 @pytest.mark.parametrize(
