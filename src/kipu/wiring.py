@@ -38,7 +38,7 @@ class StoreUrl:
 
     text: str
     kind: str
-    path: Path | None = None
+    path: Path = Path()
     settings: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -64,7 +64,7 @@ class StoreUrl:
         if settings.get("durability", "fsync") not in DURABILITIES:
             raise StoreUrlError(url=text, reason=f"durability is one of {', '.join(DURABILITIES)}")
         if kind == "memory":
-            return cls(text, kind, None, settings)
+            return cls(text, kind, settings=settings)
         if not place.startswith("/") or place == "/":
             raise StoreUrlError(
                 url=text, reason="after the scheme comes /path: three slashes, or four for an absolute path"

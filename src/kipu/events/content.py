@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field
 
 
 class Part(BaseModel):
@@ -53,7 +53,7 @@ class ProviderMark(BaseModel):
 
     name: str
     model: str = ""
-    opaque: JsonValue = None
+    opaque: Any = None  # JSON, whatever its shape
 
 
 def text_of(content: Content) -> str:

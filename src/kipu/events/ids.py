@@ -39,7 +39,7 @@ def session_id(unix_ms: int, random: bytes) -> str:
     return prefixed_id("sess", unix_ms, random=random)
 
 
-def check_session_id(candidate: str) -> str:
+def check_session_id(candidate: object) -> str:
     """Return `candidate` when it is a session id.
 
     Raises:

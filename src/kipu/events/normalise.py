@@ -45,11 +45,11 @@ def _is_plain(value: Any, depth: int) -> bool:
     """Say whether there is nothing to change: the usual case, told without keeping track of where things are."""
     kind = type(value)
     if kind is str:
-        return (value.isascii() and "\0" not in value) or _is_storable(value)
+        return _is_storable(value)
     if value is None or kind is bool:
         return True
     if kind is int:
-        return -MAX_INTEGER - 1 <= value <= MAX_INTEGER
+        return bool(-MAX_INTEGER - 1 <= value <= MAX_INTEGER)
     if kind is float:
         return math.isfinite(value)
     if depth >= MAX_DEPTH:
@@ -63,6 +63,8 @@ def _is_plain(value: Any, depth: int) -> bool:
 
 
 def _is_storable(text: str) -> bool:
+    if text.isascii():
+        return "\0" not in text
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -54,8 +54,8 @@ class SessionKey:
         return f"{_escape(self.channel)}:{_escape(self.chat_id)}{''.join(named)}"
 
     @classmethod
-    def parse(cls, text: str | SessionKey) -> SessionKey:
-        """Return the key that `text` writes; a chat id may hold further colons.
+    def parse(cls, text: object) -> SessionKey:
+        """Return the key that `text` (or a `SessionKey`) writes; a chat id may hold further colons.
 
         Raises:
             InvalidSessionKeyError: a part is missing, empty, unknown or given twice (A5).

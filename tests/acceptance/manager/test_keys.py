@@ -52,9 +52,16 @@ async def test_keys_that_look_alike_have_different_sessions(manager: SessionMana
 
 @pytest.mark.parametrize("key", ["", "nochat", ":x", "x:", "a:b;what=1"])
 async def test_a_bad_key_makes_nothing(manager: SessionManager, key: str) -> None:
-    """A key with a missing part is refused, and no session comes of it (A5)."""
-    with pytest.raises(InvalidSessionKeyError):
-        await manager.get_or_create(key)
+    """A key with a missing part is refused, for whatever comes in, and no session comes of it (A5, A62)."""
+    for attempt in (
+        manager.get_or_create(key),
+        manager.receive(key, UserMessageEvent(content="x")),
+        manager.acquire(key),
+        manager.new_session(key),
+        manager.create_session(key=key),
+    ):
+        with pytest.raises(InvalidSessionKeyError):
+            await attempt
     assert await manager.list_sessions() == []
 
 

@@ -36,7 +36,7 @@ async def talk(manager: SessionManager, session_id: str) -> None:
 
 
 async def test_a_restarted_session_goes_on_with_the_same_context(opener: Opener) -> None:
-    """Dialogue, tool records and variables are there after a restart, and the window is the same (B1, B2, B33, A24)."""
+    """Dialogue, tool records and variables are back after a restart; the window shows all of them, the same (B1, B2, B32, B33, A24)."""
     first = await opener()
     session_id = await first.create_session(initial_context={"topic": "files", "vars": {"n": 1}})
     await talk(first, session_id)

@@ -164,4 +164,4 @@ async def test_a_turn_consumes_what_waited(manager: SessionManager) -> None:
     assert len(session.head.waiting) == 1
     async with session.turn():
         assert [message["content"] for message in await session.get_context_for_llm()] == ["one", "two"]
-    assert session.head.waiting == ()
+    assert not session.head.waiting

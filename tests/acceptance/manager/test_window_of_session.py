@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kipu.context.policy import WindowPolicy
-from kipu.events.boundary import ConsolidationEvent, NoteEvent
+from kipu.events.boundary import ConsolidationEvent, GenericEvent, NoteEvent
 from kipu.events.content import ProviderMark
 from kipu.events.conversation import (
     AgentMessageEvent,
@@ -15,7 +15,7 @@ from kipu.events.conversation import (
     UserMessageEvent,
 )
 from kipu.manager.session import Session
-from kipu.ports.store import StoredEvent
+from kipu.ports.store import Record, StoredEvent
 from kipu.stores.wrapper import WrappedStore
 from kipu.testing.validators import validate
 from tests.acceptance.manager.conftest import Opener
@@ -106,9 +106,10 @@ async def test_opening_reads_the_window_not_the_log(opener: Opener) -> None:
         many = [UserMessageEvent(content=f"q{number}.{part} " + "word " * 20) for part in range(100)]
         await (await unseen.open(imported)).add_events(many)
     other = await opener(policy=SMALL)
-    other.store = CountingStore(other.store)
+    store = CountingStore(other.store)
+    other.store = store
     assert await shown(await other.open(imported))
-    assert other.store.given < 700  # type: ignore[attr-defined]
+    assert store.given < 700
 
 
 async def test_history_starts_behind_the_consolidation_boundary(opener: Opener) -> None:
@@ -192,3 +193,57 @@ async def test_a_window_policy_can_change_between_turns(opener: Opener) -> None:
     assert len(await shown(session)) < len(whole)
     assert session.history.window.tokens <= SMALL.max_tokens
     assert await session.get_full_history() == log
+
+
+async def test_appending_reads_nothing_and_writes_only_what_is_new(opener: Opener) -> None:
+    """An append costs the same however long the session is: it reads no event, and its record does not grow (B5)."""
+    manager = await opener()
+    store = CountingStore(manager.store)
+    manager.store = store
+    session = await manager.get_or_create("cli:p")
+    sizes: list[int] = []
+    for _ in range(5):
+        batch = [AgentMessageEvent(content="filler " * 20) for _ in range(200)]
+        await session.add_events(batch)
+        given = store.given
+        await session.add_event(UserMessageEvent(content="the same words"))
+        assert store.given == given
+        (stored,) = await store.inner.read(session.session_id, limit=1, backwards=True)
+        sizes.append(len(stored.record.body))
+    assert len(set(sizes)) == 1
+
+
+async def test_repeated_provider_ids_pair_in_order(opener: Opener) -> None:
+    """A result belongs to the open call with its id, although every turn calls it call_0 (B17, EV-13, situation 27)."""
+    session = await (await opener()).get_or_create("cli:p")
+    for number in range(3):
+        await session.add_event(UserMessageEvent(content=f"q{number}"))
+        await session.add_event(ToolCallEvent(tool_name="t", tool_call_id="call_0", tool_input={"n": number}))
+        await session.add_event(ToolResultEvent(tool_call_id="call_0", result=f"result {number}"))
+    window = await shown(session)
+    calls = [part for message in window for part in message["content"] if part["type"] == "tool_call"]
+    results = [part for message in window for part in message["content"] if part["type"] == "tool_result"]
+    assert [call["input"]["n"] for call in calls] == [0, 1, 2]
+    assert [result["content"][0]["text"] for result in results] == ["result 0", "result 1", "result 2"]
+    assert [result["id"] for result in results] == [call["id"] for call in calls]
+    assert len({call["id"] for call in calls}) == 3
+
+
+async def test_a_stored_event_that_does_not_validate_costs_only_itself(opener: Opener) -> None:
+    """What does not validate is read as a generic event that says why; the rest of the session is as it was (B28, EV-9)."""
+    manager = await opener()
+    session_id = (await manager.get_or_create("cli:p")).session_id
+    session = await manager.open(session_id)
+    await session.add_event(UserMessageEvent(content="before"))
+    bad = Record(
+        "01900000-0000-7000-8000-000000000000", "user_message", "2026-01-01T00:00:00.000000Z", b'{"content":7}'
+    )
+    await manager.store.append(session_id, [bad])
+    await session.add_event(UserMessageEvent(content="after"))
+    again = await (await opener()).open(session_id)
+    events = await again.get_full_history()
+    assert [event.seq for event in events] == [1, 2, 3, 4]
+    assert isinstance(events[2], GenericEvent)
+    assert events[2].model_extra is not None
+    assert "content" in events[2].model_extra["unreadable"]
+    assert [message["content"] for message in await again.get_context_for_llm()] == ["before", "after"]

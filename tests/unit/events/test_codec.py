@@ -118,7 +118,7 @@ def test_events_are_frozen() -> None:
     """History is not changed by changing an object (A26)."""
     event = UserMessageEvent(content="x")
     with pytest.raises(ValueError, match="frozen"):
-        event.content = "y"
+        event.content = "y"  # type: ignore[misc]
 
 
 def test_upcasts_run_one_version_after_another() -> None:

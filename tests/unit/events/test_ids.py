@@ -38,5 +38,5 @@ def test_session_ids_sort_by_creation_time_and_differ() -> None:
 def test_bad_session_ids_are_refused(bad: object) -> None:
     """Ids that could escape a folder, collide on some file system or name a device are refused (A21, B20)."""
     with pytest.raises(InvalidSessionIdError) as caught:
-        ids.check_session_id(bad)  # type: ignore[arg-type]
+        ids.check_session_id(bad)
     assert caught.value.code == "session_id_invalid"
