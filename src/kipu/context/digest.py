@@ -58,7 +58,13 @@ def replay(items: Iterable[Item], call: ModelCallEvent) -> Replay:
     until = min(record.get("to", call.seq - 1), call.seq - 1)
     policy = record.get("policy")
     window = Window(WindowPolicy.from_json(policy) if isinstance(policy, Mapping) else WindowPolicy())
-    window.extend(item for item in items if item.seq <= until)
+    known: dict[int, Item] = {}
+    for item in items:
+        if item.seq > until:
+            continue
+        known[item.seq] = item
+        window.extend([item])
+        window.extend(known[seq] for seq in window.missing if seq in known)
     window.extend([Item(call.seq, call, 0)])
     # Whatever waited for a jump had taken effect when the model was called.
     window.jump(window.start_seq)

@@ -18,7 +18,6 @@ from kipu.context.selection import Selection
 from kipu.context.shape import Reader
 from kipu.context.view import WindowView
 from kipu.events.boundary import RewindEvent
-from kipu.events.conversation import UserMessageEvent
 from kipu.events.turn import MessageSettledEvent
 
 _READERS_KEPT = 4
@@ -88,11 +87,7 @@ class Window:
     def _build(self) -> None:
         """Begin with what stands before the first event: pinned exchanges and user messages that a jump kept."""
         ranges = undone_ranges(self._items)
-        self._arrivals = {
-            seq: item
-            for seq, item in self._earlier.items()
-            if isinstance(item.event, UserMessageEvent) and item.event.queued
-        }
+        self._arrivals = {seq: item for seq, item in self._earlier.items() if is_queued(item)}
         self._settled: set[int] = set()
         for item in self._items:
             if isinstance(item.event, MessageSettledEvent):
@@ -253,6 +248,7 @@ class Window:
         self._boundaries.take_effect(at_seq=at_seq)
         self.start_seq = start_seq
         self._items = [item for item in self._items if item.seq >= start_seq]
+        self._seen = {item.seq for item in self._items}.union(self._earlier, self._pinned)
 
     # Reading
 
