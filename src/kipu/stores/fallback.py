@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -12,6 +13,7 @@ import orjson
 
 from kipu.errors import (
     BlobNotFoundError,
+    ConflictError,
     LeaseRequiredError,
     SessionExistsError,
     SessionNotFoundError,
@@ -61,7 +63,7 @@ class FallbackStore:
         self._primary: EventStore | None = None
         self._spool = spool
         self._clock = clock
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
         self._announcer = Announcer("fallback", changed=lambda: True)
         self.reports: list[MergeReport] = []
 
@@ -95,29 +97,61 @@ class FallbackStore:
                 done.append(report)
         return done
 
+    @asynccontextmanager
+    async def _alone(self, session_id: str) -> AsyncIterator[None]:
+        """Let one call of this process at a time decide where a session's next event goes."""
+        lock, users = self._locks.get(session_id, (asyncio.Lock(), 0))
+        self._locks[session_id] = (lock, users + 1)
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, users = self._locks.pop(session_id)
+            if users > 1:
+                self._locks[session_id] = (lock, users - 1)
+
     async def _merge(self, session_id: str) -> MergeReport | None:
         """Merge one session, if the spool holds it. Raises: StoreUnavailableError while the primary refuses."""
+        async with self._alone(session_id):
+            return await self._merge_alone(session_id)
+
+    async def _merge_alone(self, session_id: str) -> MergeReport | None:
         if not self._spool.holds(session_id):
             return None
-        async with self._locks.setdefault(session_id, asyncio.Lock()):
-            if not self._spool.holds(session_id):
-                return None
-            merge = SpoolMerge(await self._there(), self._spool, session_id, clock=self._clock)
-            report = await merge.run()
-        self._locks.pop(session_id, None)
+        merge = SpoolMerge(await self._there(), self._spool, session_id, clock=self._clock)
+        report = await merge.run()
         self.reports.append(report)
         self._announcer.announce()
         return report
 
-    async def _merged(self, session_id: str) -> bool:
+    async def _merged(self, session_id: str, *, alone: bool = False) -> bool:
         """Try to merge a session; return False when the spool still holds it."""
         if not self._spool.holds(session_id):
             return True
         try:
-            await self._merge(session_id)
+            await (self._merge_alone(session_id) if alone else self._merge(session_id))
         except (StoreUnavailableError, LeaseRequiredError):
             return not self._spool.holds(session_id)
         return True
+
+    async def _primary_or_spool(
+        self, session_id: str, on_primary: Callable[[EventStore], Awaitable[T]], on_spool: Callable[[], Awaitable[T]]
+    ) -> T:
+        """Do something to a session in the primary, or in the spool while the primary refuses."""
+        async with self._alone(session_id):
+            refusal = None
+            if await self._merged(session_id, alone=True):
+                try:
+                    return await on_primary(await self._there())
+                except StoreUnavailableError as error:
+                    refusal = error
+            for _ in range(_SEED_TRIES):
+                await self._seed(session_id, refusal)
+                try:
+                    return await on_spool()
+                except SessionNotFoundError:
+                    continue  # merged by another process between the two
+            raise refusal or StoreUnavailableError(store="fallback", reason="its spool is merged again and again")
 
     def describe(self) -> StoreDescription:
         """Return what this pair is."""
@@ -145,42 +179,49 @@ class FallbackStore:
         """Append to the primary, or to the spool while the primary refuses or has not got back what the spool holds."""
         how: dict[str, Any] = {"head": head, "token": token, "expected_seq": expected_seq}
         how["idempotency_key"] = idempotency_key
-        if await self._merged(session_id):
-            try:
-                primary = await self._there()
-                return await primary.append(session_id, records, bind=bind, **how)
-            except StoreUnavailableError as refusal:
-                reason = refusal
+
+        async def on_primary(primary: EventStore) -> Appended:
+            return await primary.append(session_id, records, bind=bind, **how)
+
+        async def on_spool() -> Appended:
+            known = await self._spool.known_outcome(idempotency_key) if idempotency_key is not None else None
+            if known is not None:
+                return known
+            return await self._spool.append(session_id, records, bind=await self._binding_for_spool(bind), **how)
+
+        if any(record.event_type == MARKER_TYPE for record in records):
+            outcome = await self._begin(session_id, on_primary, on_spool)
         else:
-            reason = None
-        outcome = await self._append_to_spool(session_id, records, bind, how, refusal=reason)
+            outcome = await self._primary_or_spool(session_id, on_primary, on_spool)
         self._announcer.announce()
         return outcome
 
-    async def _append_to_spool(
+    async def _begin(
         self,
         session_id: str,
-        records: Sequence[Record],
-        bind: Binding | None,
-        how: dict[str, Any],
-        *,
-        refusal: StoreUnavailableError | None,
+        on_primary: Callable[[EventStore], Awaitable[Appended]],
+        on_spool: Callable[[], Awaitable[Appended]],
     ) -> Appended:
-        spooled = await self._binding_for_spool(bind)
-        begins = any(record.event_type == MARKER_TYPE for record in records)
-        for _ in range(_SEED_TRIES):
-            if not begins:
-                await self._seed(session_id, refusal)
-            try:
-                return await self._spool.append(session_id, records, bind=spooled, **how)
-            except SessionNotFoundError:
-                # Merged by somebody between the two.
-                continue
-        raise StoreUnavailableError(store=self.describe().url, reason="its spool is merged again and again")
+        """Begin a session. Where the primary cannot even be asked whether it has one, the merge finds out."""
+        async with self._alone(session_id):
+            if await self._merged(session_id, alone=True):
+                try:
+                    primary = await self._there()
+                    try:
+                        return await on_primary(primary)
+                    except StoreUnavailableError:
+                        if await primary.head(session_id) is not None:
+                            raise SessionExistsError(session_id=session_id) from None
+                except StoreUnavailableError:
+                    pass
+            return await on_spool()
 
     async def _binding_for_spool(self, bind: Binding | None) -> Binding | None:
         if bind is None:
             return None
+        actual = await self.resolve(bind.key)
+        if actual != bind.expected:
+            raise ConflictError(session_id=bind.key, expected=bind.expected, actual=actual)
         return Binding(bind.key, await self._spool.resolve(bind.key))
 
     async def _seed(self, session_id: str, refusal: StoreUnavailableError | None) -> None:
@@ -324,9 +365,15 @@ class FallbackStore:
         await (await self._there()).drop_index()
 
     async def bind(self, key: str, session_id: str, *, expected: str | None = None) -> None:
-        """Make `key` lead to `session_id`, in the primary."""
-        await self._merged(session_id)
-        await (await self._there()).bind(key, session_id, expected=expected)
+        """Make `key` lead to `session_id`, where the session is."""
+
+        async def on_spool() -> None:
+            spooled = await self._binding_for_spool(Binding(key, expected))
+            await self._spool.bind(key, session_id, expected=spooled.expected if spooled else None)
+
+        await self._primary_or_spool(
+            session_id, lambda primary: primary.bind(key, session_id, expected=expected), on_spool
+        )
 
     async def resolve(self, key: str) -> str | None:
         """Return the session id that `key` leads to: a binding in the spool is the newer one."""
@@ -335,39 +382,33 @@ class FallbackStore:
 
     async def claim(self, session_id: str, *, owner: str, ttl_s: float) -> Lease | None:
         """Return a lease, after what the spool holds was merged; while the primary refuses, one of the spool."""
-        if await self._merged(session_id):
-            try:
-                return await (await self._there()).claim(session_id, owner=owner, ttl_s=ttl_s)
-            except StoreUnavailableError as refusal:
-                await self._seed(session_id, refusal)
-        return await self._spool.claim(session_id, owner=owner, ttl_s=ttl_s)
+        return await self._primary_or_spool(
+            session_id,
+            lambda primary: primary.claim(session_id, owner=owner, ttl_s=ttl_s),
+            lambda: self._spool.claim(session_id, owner=owner, ttl_s=ttl_s),
+        )
 
     async def renew(self, lease: Lease) -> Lease:
         """Return the lease with a later expiry."""
-        if await self._merged(lease.session_id):
-            try:
-                return await (await self._there()).renew(lease)
-            except StoreUnavailableError as refusal:
-                await self._seed(lease.session_id, refusal)
-        return await self._spool.renew(lease)
+        return await self._primary_or_spool(
+            lease.session_id, lambda primary: primary.renew(lease), lambda: self._spool.renew(lease)
+        )
 
     async def release(self, lease: Lease, *, expected_seq: int | None = None) -> bool:
         """Give the lease back; False, still holding it, if something arrived since."""
-        if await self._merged(lease.session_id):
-            try:
-                return await (await self._there()).release(lease, expected_seq=expected_seq)
-            except StoreUnavailableError as refusal:
-                await self._seed(lease.session_id, refusal)
-        return await self._spool.release(lease, expected_seq=expected_seq)
+        return await self._primary_or_spool(
+            lease.session_id,
+            lambda primary: primary.release(lease, expected_seq=expected_seq),
+            lambda: self._spool.release(lease, expected_seq=expected_seq),
+        )
 
     async def put_blob(self, session_id: str, data: bytes) -> str:
         """Keep `data` where the session's next event will be kept."""
-        if await self._merged(session_id):
-            try:
-                return await (await self._there()).put_blob(session_id, data)
-            except StoreUnavailableError as refusal:
-                await self._seed(session_id, refusal)
-        return await self._spool.put_blob(session_id, data)
+        return await self._primary_or_spool(
+            session_id,
+            lambda primary: primary.put_blob(session_id, data),
+            lambda: self._spool.put_blob(session_id, data),
+        )
 
     async def get_blob(self, session_id: str, digest: str) -> bytes:
         """Return the bytes, wherever they are."""

@@ -8,20 +8,26 @@ from typing import Any
 
 import orjson
 
-from kipu.errors import ConflictError, LeaseLostError, LeaseRequiredError, SessionExistsError, SessionNotFoundError
+from kipu.errors import (
+    ConflictError,
+    LeaseLostError,
+    LeaseRequiredError,
+    SessionErasedError,
+    SessionExistsError,
+    SessionNotFoundError,
+)
 from kipu.ports.clock import Clock
 from kipu.ports.head import Head, HeadPatch
 from kipu.ports.store import LEASE_FREE_TYPES, MAX_PAGE, Appended, Binding, EventStore, Lease, Record
 from kipu.stores.jsonl.lease import LeaseState
 from kipu.stores.jsonl.spooling import Batch
 from kipu.stores.jsonl.store import JsonlStore
-from kipu.stores.times import iso_from_us
+from kipu.stores.times import iso_from_us, us_from_iso
 
 # The first record of a spooled session that exists in the primary; it is no event of anybody.
 MARKER_TYPE = "session_init"
 MARKER_ID = "spool"
 MERGE_OWNER = "kipu-spool-merge"
-_LEASE_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +65,9 @@ class SpoolMerge:
             if batches is None:
                 break
             lease = await self._spool.lease_state(self._session_id)
+            last_seq = batches[-1].last_seq if batches else 0
             await self._merge(batches, lease)
-            if await self._spool.forget(self._session_id, last_seq=batches[-1].last_seq if batches else 0):
+            if await self._spool.forget(self._session_id, last_seq=last_seq):
                 break
         return MergeReport(self._session_id, self._merged, self._fork_id, self._forked, tuple(self._notes))
 
@@ -71,34 +78,49 @@ class SpoolMerge:
             return None  # another process has merged it
 
     async def _merge(self, batches: list[Batch], lease: LeaseState) -> None:
-        for digest in await self._spool.blobs(self._session_id):
-            await self._copy_blob(digest)
-        begins = not (batches and is_marker(batches[0].records[0]))
-        if not begins:
-            del batches[0]
-        if not batches:
-            return
-        base_seq = batches[0].first_seq - 1
+        if batches and is_marker(batches[0].records[0]):
+            batches = batches[1:]
         head = await self._primary.head(self._session_id)
+        if batches:
+            await self._merge_batches(batches, head, lease)
+        head = await self._primary.head(self._session_id)
+        if head is not None:
+            await self._take_over_lease(head, lease)
+            await self._copy_blobs()
+            await self._copy_bindings()
+
+    async def _merge_batches(self, batches: list[Batch], head: Head | None, lease: LeaseState) -> None:
+        base_seq = batches[0].first_seq - 1
         fork_id = self._fork_name(batches[0])
         forked = await self._primary.head(fork_id) is not None
         stale = forked or (head is not None and head.lease_token > lease.token)
-        held = None if stale or head is None else await self._hold(head, lease)
-        known = await self._known_ids(base_seq) if head is not None else set()
+        known: set[str] = set()
+        if head is not None:
+            known = await self._known_ids(base_seq)
+            await self._copy_blobs()
+            if not stale:
+                await self._take_over_lease(head, lease)
         for batch in batches:
             if batch.records[0].event_id in known:
                 self._merged += len(batch.records)
                 continue
-            if not stale and not await self._replay(batch, held):
+            token = lease.token if head is not None and lease.token else None
+            if not stale and not await self._replay(batch, token):
                 stale = True
             if stale:
                 await self._merge_stale(batch, base_seq=base_seq, fork_id=fork_id)
-        if held is not None and held.owner == MERGE_OWNER:
-            await self._primary.release(held)
 
-    async def _copy_blob(self, digest: str) -> None:
-        if await self._primary.head(self._session_id) is not None:
-            await self._primary.put_blob(self._session_id, await self._spool.get_blob(self._session_id, digest))
+    async def _copy_blobs(self) -> None:
+        there = set(await self._primary.blobs(self._session_id))
+        for digest in await self._spool.blobs(self._session_id):
+            if digest not in there:
+                await self._primary.put_blob(self._session_id, await self._spool.get_blob(self._session_id, digest))
+
+    async def _copy_bindings(self) -> None:
+        for key in await self._spool.keys_of(self._session_id):
+            actual = await self._primary.resolve(key)
+            if actual != self._session_id:
+                await self._primary.bind(key, self._session_id, expected=actual)
 
     async def _known_ids(self, base_seq: int) -> set[str]:
         """Return the ids of events behind the place where the spool began: some may have been written after all."""
@@ -111,22 +133,39 @@ class SpoolMerge:
             known.update(event.record.event_id for event in page)
             after = page[-1].seq
 
-    async def _hold(self, head: Head, lease: LeaseState) -> Lease | None:
-        """Make the primary's token the spool's, so that whoever holds the session there still holds it here."""
-        owner = lease.owner or MERGE_OWNER
-        token, held = head.lease_token, None
-        while token < lease.token:
-            held = await self._primary.claim(self._session_id, owner=owner, ttl_s=_LEASE_S)
-            if held is None:
-                raise LeaseRequiredError(event_type="a spool", session_id=self._session_id, owner=head.lease_owner)
-            token = held.token
-        return held or Lease(self._session_id, head.lease_owner or "", token, _LEASE_S, head.lease_until or "")
+    async def _take_over_lease(self, head: Head, lease: LeaseState) -> None:
+        """Make the primary's lease what the spool's is, token included: whoever holds it there goes on here.
 
-    async def _replay(self, batch: Batch, held: Lease | None) -> bool:
+        The spool's began as the primary's, so that a higher token there was given after the primary's was over.
+        """
+        token, owner = head.lease_token, head.lease_owner
+        if token > lease.token or (token, owner, head.lease_until) == (lease.token, lease.owner, lease.until):
+            return
+        ttl_s = self._remaining_s(lease)
+        if token < lease.token and owner is not None:
+            await self._primary.release(Lease(self._session_id, owner, token, ttl_s, ""))
+        while token < lease.token:
+            owner = lease.owner or MERGE_OWNER
+            claimed = await self._primary.claim(self._session_id, owner=owner, ttl_s=ttl_s)
+            if claimed is None:
+                raise LeaseRequiredError(event_type="a spool", session_id=self._session_id, owner="somebody else")
+            token = claimed.token
+        held = Lease(self._session_id, owner or "", token, ttl_s, "")
+        if lease.owner is None and owner is not None:
+            await self._primary.release(held)
+        elif lease.owner is not None and token == lease.token and owner == lease.owner:
+            await self._primary.renew(held)
+
+    def _remaining_s(self, lease: LeaseState) -> float:
+        now_us = self._clock.now_us()
+        until_us = us_from_iso(lease.until) if lease.until else now_us
+        return max((until_us - now_us) / 1_000_000, 0.001)
+
+    async def _replay(self, batch: Batch, token: int | None) -> bool:
         """Append a batch under its own numbers; False when they are taken."""
         try:
-            await self._append(batch, token=held.token if held else None, expected_seq=self._expected(batch))
-        except (ConflictError, LeaseLostError, SessionExistsError):
+            await self._append(batch, token=token, expected_seq=self._expected(batch))
+        except (ConflictError, LeaseLostError, SessionExistsError, SessionErasedError, SessionNotFoundError):
             return False
         self._merged += len(batch.records)
         return True
@@ -139,7 +178,7 @@ class SpoolMerge:
         self, batch: Batch, *, token: int | None = None, expected_seq: int | None = None, head: HeadPatch | None = None
     ) -> Appended:
         bind = None
-        if batch.bound_key is not None:
+        if batch.bound_key is not None and await self._spool.resolve(batch.bound_key) == self._session_id:
             bind = Binding(batch.bound_key, await self._primary.resolve(batch.bound_key))
         return await self._primary.append(
             self._session_id,
@@ -163,8 +202,9 @@ class SpoolMerge:
         """Append an arrival where the session is now, its patch naming events by their final numbers."""
         try:
             outcome = await self._append(batch, head=self._renumbered(batch.head))
-        except SessionExistsError:
-            self._notes.append(f"{self._session_id} was begun twice: the second beginning was left out")
+        except (SessionExistsError, SessionErasedError, SessionNotFoundError) as refusal:
+            self._notes.append(f"{len(batch.records)} events went to the fork: {refusal}")
+            await self._fork(batch, base_seq=0, fork_id=self._fork_id or self._fork_name(batch))
             return
         for offset in range(len(batch.records)):
             self._final[batch.first_seq + offset] = outcome.first_seq + offset
@@ -190,26 +230,26 @@ class SpoolMerge:
 
     async def _begin_fork(self, fork_id: str, base_seq: int) -> None:
         self._fork_id = fork_id
-        parent = await self._primary.head(self._session_id)
-        if parent is None or await self._primary.head(fork_id) is not None:
+        if await self._primary.head(fork_id) is not None:
             return
+        parent = await self._primary.head(self._session_id) or Head(self._session_id)
         now = iso_from_us(self._clock.now_us())
-        origin = {"kind": "spool", "session_id": self._session_id}
-        title = f"{parent.display_title} (held back in the fallback)"
-        body = {
+        body: dict[str, Any] = {
             "owner": parent.owner,
             "tenant": parent.tenant,
-            "title": title,
+            "title": f"{parent.display_title} (held back in the fallback)",
             "metadata": parent.metadata,
             "workspace": parent.workspace,
-            "forked_from": {"session_id": self._session_id, "seq": base_seq},
-            "origin": origin,
+            "origin": {"kind": "spool", "session_id": self._session_id},
         }
-        fields = {**body, "forked_from": self._session_id, "base_seq": base_seq, "status": "active"}
+        times = {"created_at": now, "last_activity_at": parent.last_activity_at, "status": "active"}
+        fields = {**body, **times}
+        if parent.last_seq and base_seq:
+            body["forked_from"] = {"session_id": self._session_id, "seq": base_seq}
+            fields = {**fields, "forked_from": self._session_id, "base_seq": base_seq}
         record = Record(f"{fork_id}-init", MARKER_TYPE, now, orjson.dumps(body))
-        patch = HeadPatch(set={**fields, "created_at": now, "last_activity_at": parent.last_activity_at})
         try:
-            await self._primary.append(fork_id, [record], head=patch)
+            await self._primary.append(fork_id, [record], head=HeadPatch(set=fields))
         except SessionExistsError:
             return
 

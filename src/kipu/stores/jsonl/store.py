@@ -433,6 +433,23 @@ class JsonlStore:
         except GoneError:
             raise SessionNotFoundError(session_id=session_id) from None
 
+    async def known_outcome(self, idempotency_key: str) -> Appended | None:
+        """Return what was appended under a key, or None."""
+        now_us = self._shelf.now_us()
+        return await self._desk.ask(lambda index: index.outcome(idempotency_key, now_us=now_us))
+
+    async def keys_of(self, session_id: str) -> builtins.list[str]:
+        """Return the keys that lead to a session."""
+        self._check_open()
+
+        def look(wait_s: float) -> builtins.list[str]:
+            with self._shelf.bindings.lock.held(wait_s=wait_s):
+                self._shelf.bindings.refresh(self._shelf.settle)
+                return self._shelf.bindings.of_session(session_id)
+
+        with translating(self._settings.url):
+            return await self._desk.run(look)
+
     async def seed_lease(self, session_id: str, *, owner: str | None, token: int, until: str | None) -> None:
         """Give a session that is about to begin the lease it has in another store."""
         self._check_writable()
