@@ -8,8 +8,10 @@ word is not.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterator
+from operator import add
 from typing import Any
 
 from kipu.events.boundary import CompactionEvent, MetadataChangedEvent, SessionInitEvent
@@ -25,7 +27,6 @@ from kipu.ports.store import Phrase
 
 MAX_TERM_CHARACTERS = 64
 MAX_TERMS = 50_000
-_WORD = frozenset("LNM")
 # Han, kana, hangul, bopomofo and the CJK extensions: scripts whose words have no spaces between them.
 _PAIRED = (
     (0x1100, 0x11FF),
@@ -45,6 +46,11 @@ _PAIRED = (
     (0xF900, 0xFAFF),
     (0x20000, 0x3FFFF),
 )
+
+_PAIRED_CLASS = "".join(f"{chr(low)}-{chr(high)}" for low, high in _PAIRED)
+_RUN = re.compile(f"([{_PAIRED_CLASS}]+)|([^\\W_{_PAIRED_CLASS}]+)")
+# Letters and digits in lower case, everything else a space.
+_ASCII = bytes(ord(chr(code).lower()) if chr(code).isalnum() and code < 128 else 32 for code in range(256))
 
 
 def event_text(event: SessionEvent) -> str:
@@ -84,7 +90,7 @@ def _index_terms(text: str) -> Iterator[str]:
         if not paired:
             yield run[:MAX_TERM_CHARACTERS]
             continue
-        yield from (run[index : index + 2] for index in range(len(run) - 1))
+        yield from map(add, run, run[1:])
         yield run[-1]
 
 
@@ -116,27 +122,8 @@ def _phrase(word: str) -> Phrase:
 def _runs(text: str) -> Iterator[tuple[str, bool]]:
     """Yield the stretches of letters and digits, folded, each with whether its script is written without spaces."""
     if text.isascii():
-        yield from ((word, False) for word in "".join(_ASCII[ord(char)] for char in text).split())
+        for word in text.encode("ascii").translate(_ASCII).split():
+            yield word.decode("ascii"), False
         return
-    start, kind = 0, ""
-    folded = unicodedata.normalize("NFKC", text).casefold()
-    for index, char in enumerate(folded):
-        now = _kind(char)
-        if now != kind:
-            if kind:
-                yield folded[start:index], kind == "paired"
-            start, kind = index, now
-    if kind:
-        yield folded[start:], kind == "paired"
-
-
-_ASCII = [chr(code).lower() if chr(code).isalnum() else " " for code in range(128)]
-
-
-def _kind(char: str) -> str:
-    code = ord(char)
-    if code < 128:
-        return "word" if char.isalnum() else ""
-    if code >= 0x1100 and any(low <= code <= high for low, high in _PAIRED):
-        return "paired"
-    return "word" if unicodedata.category(char)[0] in _WORD else ""
+    for paired, word in _RUN.findall(unicodedata.normalize("NFKC", text).casefold()):
+        yield paired or word, bool(paired)
