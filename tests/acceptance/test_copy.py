@@ -30,7 +30,7 @@ from kipu.manager.copying import CopyProgress, CopyReport, copy_store
 from kipu.manager.manager import SessionManager
 from kipu.manager.replaying import difference
 from kipu.ports.head import head_to_json
-from kipu.ports.store import EventStore, SessionQuery, StoredEvent
+from kipu.ports.store import EventStore, Record, SessionQuery, StoredEvent
 from kipu.stores.host import SystemClock, SystemEntropy, this_process_owner
 from kipu.wiring import open_store
 
@@ -231,6 +231,19 @@ async def test_copy_leaves_keys_that_the_target_has_given_away(opened: Opener) -
     assert await target.resolve("telegram:42") == own.session_id
     assert [note for note in report.notes if "telegram:42" in note and own.session_id in note]
     assert report.skipped == ()
+
+
+async def test_copy_takes_events_that_do_not_validate(opened: Opener) -> None:
+    """An event of a known type with a body that this version cannot read is copied byte for byte like the others (B15, EV-9)."""
+    source, target = await opened("memory://"), await opened("memory://")
+    manager = manager_of(source)
+    session_id = await manager.create_session("odd")
+    for event_type in ("user_message", "turn_started", "metadata_changed", "rewind"):
+        record = Record(f"id-{event_type}", event_type, "2026-01-01T00:00:00.000000Z", b'{"content":17,"to_seq":"x"}')
+        await source.append(session_id, [record])
+    report = await copied(source, target)
+    assert (report.skipped, report.events) == ((), 5)
+    await assert_same(source, target)
 
 
 class Between:

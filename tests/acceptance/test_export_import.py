@@ -248,6 +248,13 @@ async def test_an_export_adds_nothing_where_it_came_from(manager: SessionManager
     path = await exported(session, tmp_path / "out.jsonl")
     report = await import_events(manager, path)
     assert (report.added, report.imported) == (0, session.head.last_seq)
+    more = plain(9, session=session.session_id, seq=session.head.last_seq + 1, content="forged")
+    path.write_bytes(path.read_bytes() + json.dumps(more).encode())
+    longer = await import_events(manager, path)
+    assert longer.sessions[0].session_id != session.session_id
+    assert (await manager.open(session.session_id)).head.last_seq == longer.records - 1
+    assert longer.added == longer.records
+    path = await exported(session, tmp_path / "out.jsonl")
     fresh = await import_events(manager, path, as_new=True)
     assert fresh.added == session.head.last_seq
     assert fresh.sessions[0].session_id != session.session_id

@@ -202,8 +202,6 @@ class ImportTarget:
         for index, incoming in enumerate(batch):
             event = incoming.event.model_copy(update={"seq": first_seq + index})
             replay.take(event, tokens=incoming.record.tokens)
-        # Whoever imports owns it, whatever the events say.
-        replay.put(owner=self._principal.id, tenant=self._principal.tenant)
         await self._store.append(
             self.session_id,
             [incoming.record for incoming in batch],
