@@ -134,13 +134,23 @@ class FallbackStore:
             return not self._spool.holds(session_id)
         return True
 
+    async def _key_is_merged(self, key: str | None, session_id: str) -> bool:
+        """Return False while the spool knows better than the primary where a key leads."""
+        other = await self._spool.resolve(key) if key is not None else None
+        return other is None or other == session_id or await self._merged(other)
+
     async def _primary_or_spool(
-        self, session_id: str, on_primary: Callable[[EventStore], Awaitable[T]], on_spool: Callable[[], Awaitable[T]]
+        self,
+        session_id: str,
+        on_primary: Callable[[EventStore], Awaitable[T]],
+        on_spool: Callable[[], Awaitable[T]],
+        *,
+        key: str | None = None,
     ) -> T:
-        """Do something to a session in the primary, or in the spool while the primary refuses."""
+        """Do something to a session, and to a key, in the primary, or in the spool while the primary refuses."""
         async with self._alone(session_id):
             refusal = None
-            if await self._merged(session_id, alone=True):
+            if await self._merged(session_id, alone=True) and await self._key_is_merged(key, session_id):
                 try:
                     return await on_primary(await self._there())
                 except StoreUnavailableError as error:
@@ -190,9 +200,9 @@ class FallbackStore:
             return await self._spool.append(session_id, records, bind=await self._binding_for_spool(bind), **how)
 
         if any(record.event_type == MARKER_TYPE for record in records):
-            outcome = await self._begin(session_id, on_primary, on_spool)
+            outcome = await self._begin(session_id, on_primary, on_spool, key=bind.key if bind else None)
         else:
-            outcome = await self._primary_or_spool(session_id, on_primary, on_spool)
+            outcome = await self._primary_or_spool(session_id, on_primary, on_spool, key=bind.key if bind else None)
         self._announcer.announce()
         return outcome
 
@@ -201,10 +211,12 @@ class FallbackStore:
         session_id: str,
         on_primary: Callable[[EventStore], Awaitable[Appended]],
         on_spool: Callable[[], Awaitable[Appended]],
+        *,
+        key: str | None,
     ) -> Appended:
         """Begin a session. Where the primary cannot even be asked whether it has one, the merge finds out."""
         async with self._alone(session_id):
-            if await self._merged(session_id, alone=True):
+            if await self._merged(session_id, alone=True) and await self._key_is_merged(key, session_id):
                 try:
                     primary = await self._there()
                     try:
@@ -328,7 +340,8 @@ class FallbackStore:
         held = await self._held()
         found = [h for h in await self._spool.runnable(now=now, limit=limit) if h.session_id in held] if held else []
         try:
-            others = await (await self._there()).runnable(now=now, limit=limit)
+            # The primary does not know that sessions of the spool are held, or have nothing to do any more.
+            others = await (await self._there()).runnable(now=now, limit=limit + len(held))
         except StoreUnavailableError:
             if not held:
                 raise
@@ -372,7 +385,7 @@ class FallbackStore:
             await self._spool.bind(key, session_id, expected=spooled.expected if spooled else None)
 
         await self._primary_or_spool(
-            session_id, lambda primary: primary.bind(key, session_id, expected=expected), on_spool
+            session_id, lambda primary: primary.bind(key, session_id, expected=expected), on_spool, key=key
         )
 
     async def resolve(self, key: str) -> str | None:

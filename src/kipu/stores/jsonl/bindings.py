@@ -111,10 +111,10 @@ class Bindings:
     def forget(self, session_id: str) -> int:
         """Write the file anew without a session and every key that ever led to it; return how many lines went."""
         self._remove_leftovers()
+        # A key that leads there now must not lead back to where it led before.
+        keys = set(self.of_session(session_id))
         lines = [line for line in self._raw_lines() if line]
-        kept = [
-            line for line in lines if (orjson.loads(line).get("session_id") if _holds(line) else None) != session_id
-        ]
+        kept = [line for line in lines if not _is_about(line, session_id, keys)]
         if len(kept) == len(lines):
             return 0
         replace_file(self._path, b"".join(line + b"\n" for line in kept))
@@ -207,3 +207,10 @@ def _holds(line: bytes) -> bool:
     """Return True for a whole line (given without its end)."""
     body, check = line[: 1 - _CHECK_SIZE], line[1 - _CHECK_SIZE :]
     return len(body) > 1 and check + b"\n" == _CHECK % zlib.crc32(body)
+
+
+def _is_about(line: bytes, session_id: str, keys: set[str]) -> bool:
+    if not _holds(line):
+        return False
+    said = orjson.loads(line)
+    return said["session_id"] == session_id or said["key"] in keys
