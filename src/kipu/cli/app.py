@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
+from io import TextIOWrapper
 from typing import Annotated, Any
 
 import typer
@@ -113,4 +114,7 @@ def make_app() -> typer.Typer:
 
 def run() -> None:
     """Run the command line with this process's arguments."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a character the terminal lacks is no reason to stop
     make_app()()

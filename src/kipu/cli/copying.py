@@ -46,9 +46,9 @@ async def _copy(invocation: Invocation, source: str, *, target: str, sessions: l
     from kipu.wiring import StoreUrl, open_store
 
     begins, ends = StoreUrl.parse(source), StoreUrl.parse(target)
-    if begins.kind == ends.kind and begins.path == ends.path:
+    if begins.kind == ends.kind != "memory" and begins.path.absolute() == ends.path.absolute():
         raise InputError(reason="both stores are the same")
-    if begins.path is not None and not begins.path.exists():
+    if begins.kind != "memory" and not begins.path.exists():
         raise InputError(reason=f"there is no store at {source}")
     async with AsyncExitStack() as stack:
         stores = []

@@ -41,33 +41,34 @@ async def _replay(invocation: Invocation, text: str, turn: str, *, every: bool) 
         session = await find_session(manager, text)
         calls = await model_calls(session)
         wanted = calls if every else [call_of_turn(calls, _number(turn))]
-        replays = [await replay_call(session, call, store=manager.store) for call in wanted]
+        replays = [(call, await replay_call(session, call, store=manager.store)) for call in wanted]
     records = [
         {
             "session_id": session.session_id,
-            "seq": each.call.seq,
-            "turn_id": each.call.turn_id,
-            "model": each.call.model,
-            "window": each.call.window,
+            "seq": call.seq,
+            "turn_id": call.turn_id,
+            "model": call.model,
+            "window": call.window,
             "digest": each.digest,
             "matches": each.matches,
-            **({} if every else {"messages": each.messages}),
+            **({} if every else {"messages": each.rendering.messages}),
         }
-        for each in replays
+        for call, each in replays
     ]
     if output.json:
         output.emit(records if every else records[0])
     elif not every:
-        for message in replays[0].messages:
+        for message in replays[0][1].rendering.messages:
             for line in message_lines(message):
                 output.line(line)
-    for each in replays:
+    for call, each in replays:
         if not each.matches:
+            expected = call.window.get("digest", "nothing")
             raise ReplayMismatchError(
-                session_id=session.session_id, seq=each.call.seq, expected=each.expected, actual=each.digest
+                session_id=session.session_id, seq=call.seq, expected=expected, actual=each.digest
             )
         if not output.json:
-            output.say(f"model call {each.call.seq} of {each.call.turn_id}: digest {each.digest} as recorded")
+            output.say(f"model call {call.seq} of {call.turn_id}: digest {each.digest} as recorded")
 
 
 def _number(text: str) -> int | str:

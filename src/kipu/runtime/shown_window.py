@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
-import orjson
-
+from kipu.context.digest import Replay, window_digest
+from kipu.context.digest import replay as replay_items
+from kipu.context.item import Item
 from kipu.context.policy import WindowPolicy
 from kipu.context.rendering import RENDERER_VERSION, Rendering
 from kipu.errors import InputError
+from kipu.events.boundary import RewindEvent
 from kipu.events.conversation import ModelCallEvent
-from kipu.manager.anchors import anchors_at
 from kipu.manager.history import LiveHistory
+from kipu.manager.loader import PAGE
 from kipu.manager.session import Session
 from kipu.ports.store import EventStore
+from kipu.session.fold import fold
 
 TARGET = "neutral"
-
-
-def window_digest(messages: Sequence[dict[str, Any]]) -> str:
-    """Return the digest of neutral messages: SHA-256 over their canonical JSON (sorted keys, no spaces, UTF-8)."""
-    return hashlib.sha256(orjson.dumps(messages, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
 def window_record(rendering: Rendering, history: LiveHistory, *, provider: str, model: str) -> dict[str, Any]:
@@ -39,43 +35,42 @@ def window_record(rendering: Rendering, history: LiveHistory, *, provider: str, 
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Replay:
-    """A model call rendered again. `matches` is False where the log no longer gives what the model was shown."""
-
-    call: ModelCallEvent
-    messages: list[dict[str, Any]]
-    digest: str
-
-    @property
-    def expected(self) -> str:
-        """Return the digest that was recorded."""
-        return str(self.call.window.get("digest", ""))
-
-    @property
-    def matches(self) -> bool:
-        """Return True when the messages are those the model was shown, byte for byte."""
-        return self.digest == self.expected
-
-
 async def replay(session: Session, call: ModelCallEvent, *, store: EventStore) -> Replay:
-    """Return the call's window, rendered from the events it names under the policy it names.
+    """Return the call's window, rendered from the events before it under the policy it names, and whether it is the same.
+
+    There are two ways to it: from the events alone, and by opening the session as it was after its last rewind. An equal
+    digest proves that either gives what the model was shown.
 
     Raises:
-        InputError: it was rendered by a version that is not known here, or does not say what it showed.
+        InvalidQueryError: it was rendered by a version that is not known here.
     """
-    window = call.window
-    version, to_seq = window.get("renderer_version"), window.get("to")
-    if version != RENDERER_VERSION or not isinstance(to_seq, int):
-        raise InputError(reason=f"model call {call.seq} was rendered by version {version!r}, which is not known here")
-    policy = WindowPolicy.from_json(window["policy"])
-    reader = window.get("reader", {})
-    anchors = await anchors_at(session.history, to_seq)
-    anchors["pins"] = tuple(anchors["pins"])
-    then = replace(session.head, **{**anchors, "window_seq": window["from"], "last_seq": to_seq})
-    history = await LiveHistory.open(store, then, policy=policy)
+    items: list[Item] = []
+    while True:
+        page = await session.history.reader.forwards(after=items[-1].seq if items else 0, until=call.seq - 1)
+        items.extend(page)
+        if len(page) < PAGE:
+            break
+    replayed = replay_items(items, call)
+    if replayed.matches is False:
+        reopened = await _reopened(store, items, call=call)
+        replayed = reopened if reopened is not None and reopened.matches else replayed
+    return replayed
+
+
+async def _reopened(store: EventStore, items: Sequence[Item], *, call: ModelCallEvent) -> Replay | None:
+    """Open the session as it was after its last rewind, else as it began, and take in what came until the call."""
+    to_seq = call.window.get("to", call.seq - 1)
+    own = [item for item in items if item.event.session_id == call.session_id and item.seq <= to_seq]
+    if not own:
+        return None
+    last = max((index for index, item in enumerate(own) if isinstance(item.event, RewindEvent)), default=0)
+    head = fold([item.event for item in own[: last + 1]], session_id=call.session_id)
+    history = await LiveHistory.open(store, head, policy=WindowPolicy.from_json(call.window["policy"]))
+    await history.advance(own[last + 1 :])
+    reader = call.window.get("reader") or {}
     rendering = history.window.messages(TARGET, provider=reader.get("provider"), model=reader.get("model"))
-    return Replay(call, rendering.messages, window_digest(rendering.messages))
+    digest = window_digest(rendering.messages)
+    return Replay(rendering, digest, digest == call.window.get("digest"))
 
 
 async def model_calls(session: Session) -> list[ModelCallEvent]:

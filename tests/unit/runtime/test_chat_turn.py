@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -11,6 +12,8 @@ from typing import Any
 import pytest
 
 from kipu import open_manager
+from kipu.context.policy import WindowPolicy
+from kipu.errors import InputError
 from kipu.events.boundary import CompactionEvent
 from kipu.events.conversation import AgentMessageEvent, InstructionEvent, ModelCallEvent, ToolCallEvent
 from kipu.events.event import SessionEvent
@@ -26,6 +29,7 @@ from kipu.testing.fake_provider import FakeAnswer, FakeCall, FakeFailure, FakePr
 from kipu.testing.validators import validate
 
 MODEL = "openai-chat:some-model"
+STEPS = ("say", "instruct", "compact", "pin", "rewind", "budget", "fork")
 
 
 @dataclass
@@ -114,7 +118,7 @@ async def test_turn_records_what_the_model_was_shown() -> None:
         sent = talk.provider.asked[1].json()["messages"]
         assert [message["content"] for message in sent] == ["first", "One.", "second"]
         again = await replay(talk.session, call, store=talk.manager.store)
-        assert [message["content"][0]["text"] for message in again.messages] == ["first", "One.", "second"]
+        assert [message["content"][0]["text"] for message in again.rendering.messages] == ["first", "One.", "second"]
         await talk.assert_replays()
 
 
@@ -137,6 +141,41 @@ async def test_replay_stays_true_after_everything_that_changes_windows() -> None
         assert [(await replay(child, call, store=talk.manager.store)).matches for call in await model_calls(child)] == [
             True
         ] * 6
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_replay_stays_true_in_any_order_of_things(seed: int) -> None:
+    """Whatever instructions, summaries, pins, rewinds, forks, jumps and budgets come in between, past calls render again (C6)."""
+    chance = random.Random(seed)
+    async with await open_manager(
+        "memory://", policy=WindowPolicy(max_tokens=chance.choice([60, 150, 400]))
+    ) as manager:
+        session = await manager.get_or_create("cli:default")
+        for number in range(24):
+            last = session.history.last_seq
+            step = chance.choices(STEPS, weights=[14, 2, 1, 1, 1, 1, 1])[0] if last > 20 else "say"
+            if step == "say":
+                words = "word " * chance.choice([2, 10, 60, 300])
+                await receive_message(session, words, channel="cli", sender_id="local")
+                assert [r.outcome async for r in ChatTurn(session, DemoModelClient()).run_waiting()] == ["completed"]
+            elif step == "instruct":
+                await session.add_event(InstructionEvent(content=f"Be {number}."))
+            elif step == "compact":
+                summary = CompactionEvent(from_seq=1, to_seq=last - 10, summary="So far.", first_kept_seq=last - 9)
+                await session.add_event(summary)
+            elif step == "pin":
+                await session.pin(chance.randint(2, last))
+            elif step == "rewind":
+                with suppress(InputError):
+                    await session.rewind(turns=chance.randint(1, 3))
+            elif step == "budget":
+                await session.set_policy(WindowPolicy(max_tokens=chance.choice([60, 150, 400, 1000])))
+            else:
+                session = await session.fork()
+        calls = await model_calls(session)
+        replays = [await replay(session, call, store=manager.store) for call in calls]
+        assert len(calls) > 3
+        assert [call.seq for call, each in zip(calls, replays, strict=True) if not each.matches] == []
 
 
 async def test_replay_notices_what_differs() -> None:
