@@ -43,7 +43,7 @@ class Witness:
     async def attempt(self, store: EventStore, subject: Subject, text: str) -> None:
         """Append under a key, and remember what came of it."""
         try:
-            await subject.say(store, "s1", text, idempotency_key=text)
+            await subject.say(store, "s1", text=text, idempotency_key=text)
         except Exception as error:  # noqa: BLE001 - what it is, is judged below
             self.errors.append(error)
             self.refused.append(text)
@@ -92,9 +92,9 @@ async def expect_intact(place: Place, witness: Witness) -> None:
         assert sorted(found) == sorted(witness.texts), "what stands, against what was acknowledged"
         assert (await store.resolve("k:1") == "s1") == witness.bound, "whether the key was bound with its event"
         for text in witness.refused:
-            retried = await subject.say(store, "s1", text, idempotency_key=text)
+            retried = await subject.say(store, "s1", text=text, idempotency_key=text)
             assert not retried.duplicate
-        await subject.say(store, "s1", "goes on")
+        await subject.say(store, "s1", text="goes on")
         head = await store.head("s1")
         assert head is not None
         assert head.last_seq == head.event_count == len(await texts(store, "s1"))
@@ -240,7 +240,7 @@ def test_store_says_that_a_file_may_not_grow(url: str, tmp_path: Path) -> None:
         async with subject_at(place) as subject:
             store = await subject.open()
             assert len(await texts(store, "s1")) == told + 1
-            await subject.say(store, "s1", "goes on")
+            await subject.say(store, "s1", text="goes on")
 
     asyncio.run(check())
 
@@ -277,7 +277,7 @@ def test_store_survives_calls_that_the_kernel_refuses(url: str, call: str, error
             assert found[: told + 1] == ["begin", *(f"w.{number}" for number in range(told))]
             # The process ended before it could take back what the kernel would not sync: its outcome is open, as in a kill.
             assert len(found) <= told + 2
-            await subject.say(store, "s1", "goes on")
+            await subject.say(store, "s1", text="goes on")
 
     asyncio.run(check())
 

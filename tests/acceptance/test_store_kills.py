@@ -108,7 +108,7 @@ async def test_erasure_goes_on_after_a_kill(url: str, tmp_path: Path) -> None:
             store = await subject.open()
             mark = subject.canary()
             await subject.begin(store, "stays")
-            digest = await fill(subject, store, "gone", mark)
+            digest = await fill(subject, store, session_id="gone", mark=mark)
         process = await start(erase_one, place, session_id="gone")
         assert process.stdout is not None
         await asyncio.wait_for(process.stdout.readline(), 60)
@@ -126,7 +126,7 @@ async def _expect_erased_at_last(place: Place, mark: str, *, digest: str, root: 
             await subject.begin(store, "gone")
         with contextlib.suppress(SessionNotFoundError):
             await store.erase("gone", lease=await subject.claim(store, "gone"))
-        await expect_gone(subject, store, "gone", mark, digest=digest)
+        await expect_gone(subject, store, session_id="gone", mark=mark, digest=digest)
         assert await store.head("stays") is not None
         assert [event.seq for event in await whole_log(store, "stays")] == [1]
     assert files_with(root, mark) == []

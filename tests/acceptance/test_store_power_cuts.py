@@ -63,7 +63,7 @@ def cut_once(disk: CuttableDisk, *, url: str, number: int, chance: random.Random
                 return len(told)
             events = await whole_log(store, "s1")
             found = {(event.seq, int(text_of(event).split(".")[1])) for event in events if "." in text_of(event)}
-            await subject.say(store, "s1", "goes on")
+            await subject.say(store, "s1", text="goes on")
             return sum(each not in found for each in told)
 
     lost = asyncio.run(count_lost())

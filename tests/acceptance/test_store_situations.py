@@ -36,7 +36,7 @@ async def made(folder: Path, url: str = JSONL) -> Place:
         store = await subject.open()
         await subject.begin(store, "s1", title="the session")
         for text in ALL[1:]:
-            await subject.say(store, "s1", text)
+            await subject.say(store, "s1", text=text)
     return place
 
 
@@ -92,7 +92,7 @@ async def test_log_costs_only_what_was_damaged(row: Row, index: bool, tmp_path: 
             assert found, f"{row.name}: {damages}"
             assert found[0].offset is not None
         assert await texts(store, "s1") == kept, "looking at damage must change nothing"
-        await subject.say(store, "s1", "goes on")
+        await subject.say(store, "s1", text="goes on")
         assert await texts(store, "s1") == [*kept, "goes on"]
         store = await subject.reopen()
         assert await texts(store, "s1") == [*kept, "goes on"]
@@ -105,7 +105,7 @@ async def test_torn_bytes_are_kept_aside(tmp_path: Path) -> None:
     file_damage.change_file(tmp_path / LOG, lambda data: data + b'{"seq":13,"torn and unique')
     async with subject_at(place) as subject:
         store = await subject.open()
-        await subject.say(store, "s1", "goes on")
+        await subject.say(store, "s1", text="goes on")
         damages = await store.verify("s1")
         assert [damage.reason for damage in damages] == ["torn"]
     kept = [path for path in tmp_path.rglob("*") if path.is_file() and b"torn and unique" in path.read_bytes()]
@@ -183,7 +183,7 @@ async def test_index_that_is_older_than_the_logs_is_caught_up(tmp_path: Path) ->
     old = {path.name: path.read_bytes() for path in (tmp_path / "store").glob("index.sqlite*")}
     async with subject_at(place) as subject:
         store = await subject.open()
-        await subject.say(store, "s1", "newer")
+        await subject.say(store, "s1", text="newer")
         await subject.begin(store, "s2")
     delete_index(tmp_path)
     for name, data in old.items():
@@ -202,7 +202,7 @@ async def test_line_separators_do_not_split_a_record(url: str, tmp_path: Path) -
     async with subject_at(place) as subject:
         store = await subject.open()
         await subject.begin(store, "s1")
-        await subject.say(store, "s1", text)
+        await subject.say(store, "s1", text=text)
         store = await subject.reopen()
         assert await texts(store, "s1") == ["begin", text]
     if url == JSONL:
@@ -348,7 +348,7 @@ async def test_bytes_grow_with_what_is_said_only(url: str, tmp_path: Path) -> No
         store = await subject.open()
         await subject.begin(store, "s1")
         for number in range(1, 201):
-            await subject.say(store, "s1", "x" * 1000)
+            await subject.say(store, "s1", text="x" * 1000)
             await subject.begin(store, f"fork{number}", base_seq=number, forked_from="s1")
             if number % 100 == 0:
                 store = await subject.reopen()

@@ -52,10 +52,10 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Original:
         async with subject_at(places_like("jsonl:///x")(folder)) as subject:
             store = await subject.open()
             await subject.begin(store, "s1")
-            await subject.say(store, "s1", "é\u2028" * 20)
+            await subject.say(store, "s1", text="é\u2028" * 20)
             await store.append("s1", [subject.record(f"batch {n}") for n in range(3)])
             for number in range(6):
-                await subject.say(store, "s1", f"{number} " + "x" * (number * 211), idempotency_key=str(number))
+                await subject.say(store, "s1", text=f"{number} " + "x" * (number * 211), idempotency_key=str(number))
             return await whole_log(store, "s1")
 
     events = asyncio.run(make())
@@ -87,7 +87,7 @@ async def expect_salvaged(place: Place, original: Original, *, survivors: list[S
             assert [place for place in places if place is not None], "no damage is reported with its place"
         if not found:
             return
-        outcome = await subject.say(store, "s1", "goes on")
+        outcome = await subject.say(store, "s1", text="goes on")
         assert outcome.first_seq > found[-1].seq
         store = await subject.reopen()
         again = await whole_log(store, "s1")

@@ -206,14 +206,14 @@ class StoreMachine(RuleBasedStateMachine):
     ) -> None:
         known = self.model.outcomes.get(retry_key) if retry_key is not None else None
         if known is not None:
-            expect_equal(self.run(call), known._replace(duplicate=True), "the outcome of a retry")
+            expect_equal(self.run(call), known._replace(duplicate=True), what="the outcome of a retry")
         elif refusals:
             self.refuse(call, refusals)
         else:
             if base_seq is not None:
                 self.model.begin(session_id, base_seq=base_seq, now=self.now)
             outcome = self.model.append(session_id, records, change=change, bind=binding, key=retry_key, now=self.now)
-            expect_equal(self.run(call), outcome, "the outcome of an append")
+            expect_equal(self.run(call), outcome, what="the outcome of an append")
 
     @rule(session_id=SESSIONS, owner=OWNERS)
     def claim(self, session_id: str, *, owner: int) -> None:
@@ -230,9 +230,9 @@ class StoreMachine(RuleBasedStateMachine):
             return
         token = self.model.claim(session_id, owner=owner, ttl_us=TTL_S * 1_000_000)
         lease = self.run(call)
-        expect_equal(lease and lease.token, token, "the token of a claim")
+        expect_equal(lease and lease.token, token, what="the token of a claim")
         if lease is not None:
-            expect_equal((lease.owner, lease.expires_at), (owner, self.subject.clock.iso(TTL_S)), "the lease")
+            expect_equal((lease.owner, lease.expires_at), (owner, self.subject.clock.iso(TTL_S)), what="the lease")
             self.leases.append(lease)
 
     @precondition(lambda self: bool(self.leases))
@@ -248,7 +248,7 @@ class StoreMachine(RuleBasedStateMachine):
         session.until_us = self.model.now_us + TTL_S * 1_000_000
         renewed = self.run(self.store.renew(lease))
         expect_equal(
-            (renewed.token, renewed.expires_at), (lease.token, self.subject.clock.iso(TTL_S)), "the renewed lease"
+            (renewed.token, renewed.expires_at), (lease.token, self.subject.clock.iso(TTL_S)), what="the renewed lease"
         )
 
     @precondition(lambda self: bool(self.leases))
@@ -261,7 +261,7 @@ class StoreMachine(RuleBasedStateMachine):
         expected = {"none": None, "right": last, "wrong": last - 1}[pick]
         holds = self.model.holds(lease)
         released = self.run(self.store.release(lease, expected_seq=expected))
-        expect_equal(released, not (holds and pick == "wrong"), "whether the lease was given back")
+        expect_equal(released, not (holds and pick == "wrong"), what="whether the lease was given back")
         if session is not None and holds and released:
             session.owner, session.until_us = None, 0
 
@@ -310,7 +310,7 @@ class StoreMachine(RuleBasedStateMachine):
             return
         expected = self.model.window(session_id, after=after, until=until, limit=limit, backwards=backwards)
         read = [(event.seq, event.record._replace(urgent=False)) for event in self.run(call)]
-        expect_equal(read, expected, "the window")
+        expect_equal(read, expected, what="the window")
 
     @rule(session_id=SESSIONS, data=st.binary(max_size=40))
     def keep_blob(self, session_id: str, *, data: bytes) -> None:
@@ -319,11 +319,11 @@ class StoreMachine(RuleBasedStateMachine):
         if session_id not in self.model.sessions:
             self.refuse(call, {errors.SessionNotFoundError, errors.SessionErasedError})
             return
-        expect_equal(self.run(call), self.model.put_blob(session_id, data), "the digest")
+        expect_equal(self.run(call), self.model.put_blob(session_id, data), what="the digest")
         blobs = self.model.sessions[session_id].blobs
-        expect_equal(sorted(self.run(self.store.blobs(session_id))), sorted(blobs), "the blobs")
+        expect_equal(sorted(self.run(self.store.blobs(session_id))), sorted(blobs), what="the blobs")
         for digest, kept in blobs.items():
-            expect_equal(self.run(self.store.get_blob(session_id, digest)), kept, "a blob")
+            expect_equal(self.run(self.store.get_blob(session_id, digest)), kept, what="a blob")
 
     @precondition(lambda self: self.subject.place.capabilities.search)
     @rule(session_id=SESSIONS, term=st.sampled_from(["red", "blue", "悬空"]))
@@ -341,7 +341,7 @@ class StoreMachine(RuleBasedStateMachine):
     def search(self, term: str) -> None:
         """Search for a term."""
         page = self.run(self.store.search(SearchQuery((Phrase((term,)),), limit=1000)))
-        expect_equal({(hit.session_id, hit.seq) for hit in page.items}, self.model.hits(term), f"hits of {term}")
+        expect_equal({(hit.session_id, hit.seq) for hit in page.items}, self.model.hits(term), what=f"hits of {term}")
 
     @precondition(lambda self: self.subject.place.capabilities.search)
     @rule()
@@ -387,9 +387,9 @@ class StoreMachine(RuleBasedStateMachine):
             if cursor is None:
                 break
         expected = self.model.listed(tag=tag)
-        expect_equal(sorted(head.session_id for head in heads), sorted(expected), "the sessions listed")
+        expect_equal(sorted(head.session_id for head in heads), sorted(expected), what="the sessions listed")
         times = [self.model.sessions[head.session_id].last_activity_at for head in heads]
-        expect_equal(times, sorted(times, reverse=True), "their times")
+        expect_equal(times, sorted(times, reverse=True), what="their times")
 
     @invariant()
     def heads_agree(self) -> None:
@@ -398,9 +398,9 @@ class StoreMachine(RuleBasedStateMachine):
             head = self.run(self.store.head(name))
             expect(head, f"session {name} must have a head")
             if head:
-                expect_equal(seen_in(head), seen_in_model(session), f"the head of {name}")
+                expect_equal(seen_in(head), seen_in_model(session), what=f"the head of {name}")
         for name in self.model.erased:
-            expect_equal(self.run(self.store.head(name)), None, f"the head of the erased {name}")
+            expect_equal(self.run(self.store.head(name)), None, what=f"the head of the erased {name}")
 
     @invariant()
     def tails_agree(self) -> None:
@@ -409,16 +409,18 @@ class StoreMachine(RuleBasedStateMachine):
             tail = self.run(self.store.read(name, limit=2, backwards=True))
             expected = self.model.window(name, after=0, until=None, limit=2, backwards=True)
             expect_equal(
-                [(event.seq, event.record._replace(urgent=False)) for event in tail], expected, f"the tail of {name}"
+                [(event.seq, event.record._replace(urgent=False)) for event in tail],
+                expected,
+                what=f"the tail of {name}",
             )
 
     @invariant()
     def keys_and_work_agree(self) -> None:
         """Keys lead where the model says, and the same sessions are runnable."""
         for key in ("cli:1", "cli:2", "CLI:1"):
-            expect_equal(self.run(self.store.resolve(key)), self.model.bindings.get(key), f"where {key} leads")
+            expect_equal(self.run(self.store.resolve(key)), self.model.bindings.get(key), what=f"where {key} leads")
         heads = self.run(self.store.runnable(now=self.now, limit=100))
-        expect_equal({head.session_id for head in heads}, self.model.runnable(), "runnable sessions")
+        expect_equal({head.session_id for head in heads}, self.model.runnable(), what="runnable sessions")
 
 
 def seen_in(head: Head) -> dict[str, Any]:

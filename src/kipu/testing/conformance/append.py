@@ -19,9 +19,9 @@ async def a_session_begins_at_seq_1(subject: Subject) -> None:
     """The first append of a new session, a `session_init`, gets seq 1 and is read back."""
     store = await subject.open()
     appended = await subject.begin(store, "s1")
-    expect_equal(appended, Appended("s1", 1, 1, duplicate=False), "the outcome of the first append")
+    expect_equal(appended, Appended("s1", 1, 1, duplicate=False), what="the outcome of the first append")
     log = await whole_log(store, "s1")
-    expect_equal([(e.seq, e.session_id, e.record.event_type) for e in log], [(1, "s1", "session_init")], "the log")
+    expect_equal([(e.seq, e.session_id, e.record.event_type) for e in log], [(1, "s1", "session_init")], what="the log")
 
 
 @requirement(2, "C1", "C2")
@@ -34,11 +34,11 @@ async def seq_has_no_gap(subject: Subject) -> None:
         batch = [subject.record(f"{size}.{n}") for n in range(size)]
         first = len(expected) + 1
         outcome = await store.append("s1", batch)
-        expect_equal(outcome, Appended("s1", first, first + size - 1), f"the outcome of a batch of {size}")
+        expect_equal(outcome, Appended("s1", first, first + size - 1), what=f"the outcome of a batch of {size}")
         expected += [f"{size}.{n}" for n in range(size)]
     log = await whole_log(store, "s1")
-    expect_equal([e.seq for e in log], list(range(1, len(expected) + 1)), "the numbers")
-    expect_equal([text_of(e) for e in log], expected, "the order")
+    expect_equal([e.seq for e in log], list(range(1, len(expected) + 1)), what="the numbers")
+    expect_equal([text_of(e) for e in log], expected, what="the order")
 
 
 @requirement(3, "C2", "A52")
@@ -50,7 +50,7 @@ async def a_refused_batch_leaves_nothing(subject: Subject) -> None:
     async with unchanged(store, "s1"):
         with expect_error(ConflictError, what="a wrong expected_seq"):
             await store.append("s1", batch, head=HeadPatch(set={"title": "no"}), expected_seq=7)
-    expect_equal((await subject.say(store, "s1")).first_seq, 2, "the next number after a refusal")
+    expect_equal((await subject.say(store, "s1")).first_seq, 2, what="the next number after a refusal")
 
 
 @requirement(4, "B21", "A26")
@@ -70,9 +70,9 @@ async def an_unknown_session_is_refused(subject: Subject) -> None:
     store = await subject.open()
     with expect_error(SessionNotFoundError, what="an append to nothing"):
         await subject.say(store, "ghost")
-    expect_equal(await store.head("ghost"), None, "the head of a session that was never begun")
+    expect_equal(await store.head("ghost"), None, what="the head of a session that was never begun")
     await subject.begin(store, "ghost")
-    expect_equal(await texts(store, "ghost"), ["begin"], "the log of the session begun later")
+    expect_equal(await texts(store, "ghost"), ["begin"], what="the log of the session begun later")
 
 
 @requirement(6, "C11")
@@ -80,9 +80,9 @@ async def a_fork_starts_after_its_base(subject: Subject) -> None:
     """Own events of a session whose first patch sets `base_seq` start at the next number; only they are kept."""
     store = await subject.open()
     outcome = await subject.begin(store, "fork", base_seq=120, forked_from="parent")
-    expect_equal((outcome.first_seq, outcome.last_seq), (121, 121), "the first number of a fork")
-    expect_equal((await subject.say(store, "fork")).first_seq, 122, "its second number")
-    expect_equal([e.seq for e in await whole_log(store, "fork")], [121, 122], "what is read")
+    expect_equal((outcome.first_seq, outcome.last_seq), (121, 121), what="the first number of a fork")
+    expect_equal((await subject.say(store, "fork")).first_seq, 122, what="its second number")
+    expect_equal([e.seq for e in await whole_log(store, "fork")], [121, 122], what="what is read")
     head = await store.head("fork")
     expect(head and (head.base_seq, head.last_seq, head.event_count) == (120, 122, 2), f"the head of a fork: {head}")
 
@@ -92,7 +92,7 @@ async def expected_seq_decides_who_was_first(subject: Subject) -> None:
     """An append with the session's last seq passes; with any other number it is ConflictError with nothing changed."""
     store = await subject.open()
     await subject.begin(store, "s1")
-    expect_equal((await subject.say(store, "s1", expected_seq=1)).first_seq, 2, "an append that saw the newest")
+    expect_equal((await subject.say(store, "s1", expected_seq=1)).first_seq, 2, what="an append that saw the newest")
     for wrong in (0, 1, 3, 10**9):
         async with unchanged(store, "s1"):
             with expect_error(ConflictError, what=f"expected_seq={wrong} at 2"):
@@ -117,7 +117,7 @@ async def an_envelope_comes_back_as_it_was(subject: Subject) -> None:
     odd = subject.record("z", event_type="a_type_nobody_knows", turn_id="", trace_id="", principal="")
     await store.append("s1", [full, bare, odd])
     read = [e.record._replace(urgent=False) for e in await store.read("s1", after=1)]
-    expect_equal(read, [full, bare, odd], "the records")
+    expect_equal(read, [full, bare, odd], what="the records")
 
 
 def odd_bodies() -> list[bytes]:
@@ -157,7 +157,7 @@ async def a_body_comes_back_byte_for_byte(subject: Subject) -> None:
     for body in bodies:
         await store.append("s1", [subject.record(body=body)])
     read = [e.record.body for e in await store.read("s1", after=1)]
-    expect_equal(read, bodies * 2, "the bodies")
+    expect_equal(read, bodies * 2, what="the bodies")
 
 
 @requirement(10, "C16")
@@ -167,11 +167,11 @@ async def size_is_not_damage(subject: Subject) -> None:
     await subject.begin(store, "s1")
     large = orjson.dumps({"content": 'é\\"' * (_LARGE_BYTES // 6)})
     await store.append("s1", [subject.record(body=large)])
-    await subject.say(store, "s1", "after")
+    await subject.say(store, "s1", text="after")
     expect(((await store.read("s1", after=1, limit=1))[0]).record.body == large, "the large body must come back")
     backwards = await store.read("s1", backwards=True, limit=2)
-    expect_equal([e.seq for e in backwards], [3, 2], "reading backwards over it")
-    expect_equal(await store.verify("s1"), [], "damage")
+    expect_equal([e.seq for e in backwards], [3, 2], what="reading backwards over it")
+    expect_equal(await store.verify("s1"), [], what="damage")
 
 
 @requirement(11, "C2")
@@ -183,7 +183,7 @@ async def equal_content_is_two_events(subject: Subject) -> None:
     second = subject.record("again")
     for record in (first, second):
         await store.append("s1", [record])
-    expect_equal(await texts(store, "s1"), ["begin", "again", "again"], "the log")
+    expect_equal(await texts(store, "s1"), ["begin", "again", "again"], what="the log")
 
 
 @requirement(12, "C2", "A24")
@@ -192,8 +192,8 @@ async def a_large_batch_is_one_append(subject: Subject) -> None:
     store = await subject.open()
     await subject.begin(store, "s1")
     batch: list[Record] = [subject.record(str(n)) for n in range(1000)]
-    expect_equal(await store.append("s1", batch), Appended("s1", 2, 1001), "the outcome")
-    expect_equal(await texts(store, "s1"), ["begin", *(str(n) for n in range(1000))], "the log")
+    expect_equal(await store.append("s1", batch), Appended("s1", 2, 1001), what="the outcome")
+    expect_equal(await texts(store, "s1"), ["begin", *(str(n) for n in range(1000))], what="the log")
 
 
 @requirement(13, "A21", "B38")
@@ -205,7 +205,7 @@ async def sessions_do_not_mix(subject: Subject) -> None:
         await subject.begin(store, session_id)
     for turn in range(3):
         for session_id in ids:
-            await subject.say(store, session_id, f"{session_id}{turn}")
+            await subject.say(store, session_id, text=f"{session_id}{turn}")
     for session_id in ids:
         expected = ["begin", *(f"{session_id}{turn}" for turn in range(3))]
-        expect_equal(await texts(store, session_id), expected, f"the log of {session_id}")
+        expect_equal(await texts(store, session_id), expected, what=f"the log of {session_id}")

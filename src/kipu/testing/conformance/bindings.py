@@ -16,9 +16,9 @@ async def a_key_leads_where_it_was_bound(subject: Subject) -> None:
     """`resolve` gives the id a key was bound to, and None for a key that was not bound."""
     store = await subject.open()
     await subject.begin(store, "s1")
-    expect_equal(await store.resolve("cli:1"), None, "an unbound key")
+    expect_equal(await store.resolve("cli:1"), None, what="an unbound key")
     await store.bind("cli:1", "s1")
-    expect_equal(await store.resolve("cli:1"), "s1", "the bound key")
+    expect_equal(await store.resolve("cli:1"), "s1", what="the bound key")
 
 
 @requirement(51, "A74", "A39")
@@ -29,14 +29,14 @@ async def binding_is_compare_and_set(subject: Subject) -> None:
     await subject.begin(store, "s2")
     with expect_error(ConflictError, what="an unbound key expected elsewhere"):
         await store.bind("k:1", "s1", expected="s2")
-    expect_equal(await store.resolve("k:1"), None, "the key after the first refusal")
+    expect_equal(await store.resolve("k:1"), None, what="the key after the first refusal")
     await store.bind("k:1", "s1")
     for expected in (None, "s2", "nothing"):
         with expect_error(ConflictError, what=f"expected={expected} where s1 is"):
             await store.bind("k:1", "s2", expected=expected)
-        expect_equal(await store.resolve("k:1"), "s1", "the key after a refusal")
+        expect_equal(await store.resolve("k:1"), "s1", what="the key after a refusal")
     await store.bind("k:1", "s2", expected="s1")
-    expect_equal(await store.resolve("k:1"), "s2", "the key after the move")
+    expect_equal(await store.resolve("k:1"), "s2", what="the key after the move")
 
 
 @requirement(52, "A50", "B24")
@@ -45,7 +45,7 @@ async def a_key_never_leads_to_nothing(subject: Subject) -> None:
     store = await subject.open()
     with expect_error(SessionNotFoundError, what="binding to nothing"):
         await store.bind("k:1", "ghost")
-    expect_equal(await store.resolve("k:1"), None, "the key")
+    expect_equal(await store.resolve("k:1"), None, what="the key")
 
 
 @requirement(53, "C2", "A13")
@@ -55,17 +55,17 @@ async def an_append_and_its_binding_are_one(subject: Subject) -> None:
     await store.append(
         "s1", [subject.record(event_type="session_init")], head=subject.first_patch(), bind=Binding("k:1")
     )
-    expect_equal(await store.resolve("k:1"), "s1", "the key of the new session")
+    expect_equal(await store.resolve("k:1"), "s1", what="the key of the new session")
     init = [subject.record(event_type="session_init")]
     with expect_error(ConflictError, what="a beginning whose key is taken"):
         await store.append("s2", init, head=subject.first_patch(), bind=Binding("k:1"))
-    expect_equal(await store.head("s2"), None, "the session that was refused")
+    expect_equal(await store.head("s2"), None, what="the session that was refused")
     await store.append("s2", init, head=subject.first_patch(), bind=Binding("k:1", expected="s1"))
-    expect_equal(await store.resolve("k:1"), "s2", "the key after the move")
+    expect_equal(await store.resolve("k:1"), "s2", what="the key after the move")
     async with unchanged(store, "s1"):
         with expect_error(ConflictError, what="a late append that moves the key back"):
             await subject.say(store, "s1", bind=Binding("k:1", expected="s1"))
-    expect_equal(await texts(store, "s1"), ["hello"], "the log of the old session")
+    expect_equal(await texts(store, "s1"), ["hello"], what="the log of the old session")
 
 
 @requirement(54, "A21", "A15")
@@ -105,7 +105,7 @@ async def distinct_keys_never_meet(subject: Subject) -> None:
         await subject.begin(store, f"s{number}")
         await store.bind(key, f"s{number}")
     found = [await store.resolve(key) for key in keys]
-    expect_equal(found, [f"s{number}" for number in range(len(keys))], "where the keys lead")
+    expect_equal(found, [f"s{number}" for number in range(len(keys))], what="where the keys lead")
 
 
 @requirement(55, "A13", "B2", needs=("persistent",))
@@ -120,7 +120,9 @@ async def bindings_survive_reopening(subject: Subject) -> None:
     await store.bind("k:3", "s1")
     await store.bind("k:3", "s2", expected="s1")
     store = await subject.reopen()
-    expect_equal([await store.resolve(key) for key in ("k:1", "k:2", "k:3")], ["s1", "s2", "s2"], "where the keys lead")
+    expect_equal(
+        [await store.resolve(key) for key in ("k:1", "k:2", "k:3")], ["s1", "s2", "s2"], what="where the keys lead"
+    )
 
 
 @requirement(56, "A74", "A37")
@@ -131,8 +133,8 @@ async def one_of_many_binds_wins(subject: Subject) -> None:
         await subject.begin(store, f"s{number}")
     outcomes = await asyncio.gather(*(store.bind("k:1", f"s{n}") for n in range(10)), return_exceptions=True)
     lost = [outcome for outcome in outcomes if isinstance(outcome, ConflictError)]
-    expect_equal((len(lost), outcomes.count(None)), (9, 1), f"refusals and successes in {outcomes}")
-    expect_equal(await store.resolve("k:1"), f"s{outcomes.index(None)}", "where the key leads")
+    expect_equal((len(lost), outcomes.count(None)), (9, 1), what=f"refusals and successes in {outcomes}")
+    expect_equal(await store.resolve("k:1"), f"s{outcomes.index(None)}", what="where the key leads")
 
 
 @requirement(57, "A13", needs=("shared",))
@@ -142,8 +144,8 @@ async def bindings_hold_between_stores(subject: Subject) -> None:
     await subject.begin(one, "s1")
     await subject.begin(one, "s2")
     await one.bind("k:1", "s1")
-    expect_equal(await two.resolve("k:1"), "s1", "the key through the other store")
+    expect_equal(await two.resolve("k:1"), "s1", what="the key through the other store")
     with expect_error(ConflictError, what="the other store's bind"):
         await two.bind("k:1", "s2")
     await two.bind("k:1", "s2", expected="s1")
-    expect_equal(await one.resolve("k:1"), "s2", "the key through the first store")
+    expect_equal(await one.resolve("k:1"), "s2", what="the key through the first store")

@@ -18,7 +18,7 @@ async def a_blob_comes_back(subject: Subject) -> None:
     await subject.begin(store, "s1")
     for data in (b"", b"\x00\xff\n\r\x1a" * 100, "日本".encode(), bytes(range(256)) * 20_000):
         digest = await store.put_blob("s1", data)
-        expect_equal(digest, hashlib.sha256(data).hexdigest(), "the digest")
+        expect_equal(digest, hashlib.sha256(data).hexdigest(), what="the digest")
         expect(await store.get_blob("s1", digest) == data, f"{len(data)} bytes must come back")
 
 
@@ -27,12 +27,12 @@ async def keeping_a_blob_twice_is_keeping_it_once(subject: Subject) -> None:
     """The same bytes kept again, one after the other or at once, are listed once."""
     store = await subject.open()
     await subject.begin(store, "s1")
-    expect_equal(await store.blobs("s1"), [], "the blobs of a new session")
+    expect_equal(await store.blobs("s1"), [], what="the blobs of a new session")
     await asyncio.gather(*(store.put_blob("s1", b"same") for _ in range(5)))
     await store.put_blob("s1", b"same")
     other = await store.put_blob("s1", b"other")
     digests = [hashlib.sha256(b"same").hexdigest(), other]
-    expect_equal(sorted(await store.blobs("s1")), sorted(digests), "the blobs")
+    expect_equal(sorted(await store.blobs("s1")), sorted(digests), what="the blobs")
 
 
 @requirement(147, "A50")
@@ -56,7 +56,7 @@ async def blobs_belong_to_their_session(subject: Subject) -> None:
         await store.get_blob("s2", digest)
     await store.put_blob("s2", b"shared")
     await store.erase("s1", lease=await subject.claim(store, "s1"))
-    expect_equal(await store.get_blob("s2", digest), b"shared", "the blob of the session that stays")
+    expect_equal(await store.get_blob("s2", digest), b"shared", what="the blob of the session that stays")
     with expect_error(BlobNotFoundError, what="the blob in a third session"):
         await store.get_blob("s3", digest)
 
@@ -68,9 +68,9 @@ async def blobs_survive_reopening(subject: Subject) -> None:
     await subject.begin(store, "s1")
     digest = await store.put_blob("s1", b"kept")
     store = await subject.reopen()
-    expect_equal(await store.get_blob("s1", digest), b"kept", "the blob")
-    expect_equal(await store.blobs("s1"), [digest], "the list of blobs")
-    expect_equal(await store.verify("s1"), [], "damage")
+    expect_equal(await store.get_blob("s1", digest), b"kept", what="the blob")
+    expect_equal(await store.blobs("s1"), [digest], what="the list of blobs")
+    expect_equal(await store.verify("s1"), [], what="damage")
 
 
 @requirement(150, "B24", "A50")
@@ -79,4 +79,4 @@ async def a_blob_needs_its_session(subject: Subject) -> None:
     store = await subject.open()
     with expect_error(SessionNotFoundError, what="a blob into nothing"):
         await store.put_blob("ghost", b"x")
-    expect_equal(await store.head("ghost"), None, "the head")
+    expect_equal(await store.head("ghost"), None, what="the head")

@@ -15,14 +15,14 @@ from kipu.testing.conformance.subject import OWNER_A, OWNER_B, Subject, text_of,
 
 async def settle(subject: Subject, store: EventStore) -> None:
     """Wait until whatever a cancelled call left behind would have happened: other appends pass, threads get time."""
-    await subject.say(store, "beside", "settle")
+    await subject.say(store, "beside", text="settle")
     await asyncio.sleep(0.01)
-    await subject.say(store, "beside", "settle")
+    await subject.say(store, "beside", text="settle")
 
 
-async def in_company(subject: Subject, store: EventStore, call: Coroutine[Any, Any, Appended]) -> Appended:
+async def in_company(subject: Subject, store: EventStore, *, call: Coroutine[Any, Any, Appended]) -> Appended:
     """Make an append while others are under way, so that it shares their way into the store."""
-    others = [asyncio.create_task(subject.say(store, "beside", "company")) for _ in range(12)]
+    others = [asyncio.create_task(subject.say(store, "beside", text="company")) for _ in range(12)]
     try:
         await asyncio.sleep(0)
     except asyncio.CancelledError:
@@ -45,18 +45,18 @@ async def a_cancelled_append_is_whole_or_nothing(subject: Subject) -> None:
 
     def call(number: int) -> Coroutine[Any, Any, Appended]:
         append = store.append("s1", [subject.record(f"{number}a"), subject.record(f"{number}b")])
-        return in_company(subject, store, append) if number % 2 else append
+        return in_company(subject, store, call=append) if number % 2 else append
 
     async def judge(number: int, outcome: Interrupted[Appended]) -> None:
         if not outcome.cancelled:
             expected.extend((f"{number}a", f"{number}b"))
         await settle(subject, store)
         happened = "returned" if not outcome.cancelled else "raised"
-        expect_equal(await texts(store, "s1"), expected, f"the log after an append that {happened} when cancelled")
+        expect_equal(await texts(store, "s1"), expected, what=f"the log after an append that {happened} when cancelled")
 
     await at_every_point(call, judge)
     expect_equal(
-        [event.seq for event in await whole_log(store, "s1")], list(range(1, len(expected) + 1)), "the numbers"
+        [event.seq for event in await whole_log(store, "s1")], list(range(1, len(expected) + 1)), what="the numbers"
     )
 
 
@@ -68,12 +68,14 @@ async def a_cancelled_append_can_be_retried(subject: Subject) -> None:
     await subject.begin(store, "s1")
 
     def call(number: int) -> Coroutine[Any, Any, Appended]:
-        return in_company(subject, store, subject.say(store, "s1", str(number), idempotency_key=f"key {number}"))
+        return in_company(
+            subject, store, call=subject.say(store, "s1", text=str(number), idempotency_key=f"key {number}")
+        )
 
     async def judge(number: int, outcome: Interrupted[Appended]) -> None:
-        retry = await subject.say(store, "s1", str(number), idempotency_key=f"key {number}")
-        expect_equal(retry.duplicate, not outcome.cancelled, "whether the retry was a duplicate")
-        expect_equal((await texts(store, "s1")).count(str(number)), 1, "how often the event stands in the log")
+        retry = await subject.say(store, "s1", text=str(number), idempotency_key=f"key {number}")
+        expect_equal(retry.duplicate, not outcome.cancelled, what="whether the retry was a duplicate")
+        expect_equal((await texts(store, "s1")).count(str(number)), 1, what="how often the event stands in the log")
 
     await at_every_point(call, judge)
 
@@ -87,11 +89,11 @@ async def a_cancelled_append_hurts_no_other(subject: Subject) -> None:
     told: list[str] = []
 
     async def crowd(number: int) -> Appended:
-        others = [asyncio.create_task(subject.say(store, "s1", f"{number}.{n}")) for n in range(12)]
+        others = [asyncio.create_task(subject.say(store, "s1", text=f"{number}.{n}")) for n in range(12)]
         crowds[number] = others
         try:
             await asyncio.sleep(0)
-            return await subject.say(store, "s2", str(number))
+            return await subject.say(store, "s2", text=str(number))
         except asyncio.CancelledError:
             await asyncio.wait(others)
             raise
@@ -105,9 +107,9 @@ async def a_cancelled_append_hurts_no_other(subject: Subject) -> None:
             except (asyncio.CancelledError, TimeoutError) as error:
                 raise UnmetError(f"another append ended with {error!r}") from error
             told.append(f"{number}.{index}")
-        expect_equal(sorted(await texts(store, "s1")), sorted(["begin", *told]), "the log of the others")
+        expect_equal(sorted(await texts(store, "s1")), sorted(["begin", *told]), what="the log of the others")
         stands = (await texts(store, "s2")).count(str(number))
-        expect_equal(stands, 0 if outcome.cancelled else 1, "how often the cancelled one's event stands")
+        expect_equal(stands, 0 if outcome.cancelled else 1, what="how often the cancelled one's event stands")
 
     await at_every_point(crowd, judge)
 
@@ -120,7 +122,7 @@ async def a_cancellation_is_not_swallowed(subject: Subject) -> None:
     await subject.begin(store, "s1")
 
     def call(number: int) -> Coroutine[Any, Any, Appended]:
-        return in_company(subject, store, subject.say(store, "s1", str(number)))
+        return in_company(subject, store, call=subject.say(store, "s1", text=str(number)))
 
     async def judge(_: int, outcome: Interrupted[Appended]) -> None:
         if outcome.reached:
@@ -159,7 +161,7 @@ async def other_cancelled_calls_leave_the_store_working(subject: Subject) -> Non
     await store.append("s0", [subject.record("t", event_type="agent_message")], token=lease.token)
     for digest in await store.blobs("s2"):
         await store.get_blob("s2", digest)
-    expect_equal(await store.verify(), [], "damage")
+    expect_equal(await store.verify(), [], what="damage")
 
 
 @requirement(175, "C2", "C16", needs=("persistent",))
@@ -171,7 +173,7 @@ async def cancelled_appends_stay_as_they_were_told(subject: Subject) -> None:
     expected: list[str] = ["begin"]
 
     def call(number: int) -> Coroutine[Any, Any, Appended]:
-        return in_company(subject, store, subject.say(store, "s1", str(number)))
+        return in_company(subject, store, call=subject.say(store, "s1", text=str(number)))
 
     async def judge(number: int, outcome: Interrupted[Appended]) -> None:
         if not outcome.cancelled:
@@ -180,4 +182,4 @@ async def cancelled_appends_stay_as_they_were_told(subject: Subject) -> None:
     await at_every_point(call, judge)
     store = await subject.reopen()
     events = await whole_log(store, "s1")
-    expect_equal([text_of(event) for event in events], expected, "the log after reopening")
+    expect_equal([text_of(event) for event in events], expected, what="the log after reopening")

@@ -21,13 +21,13 @@ async def skewed_clocks_change_no_order(subject: Subject) -> None:
         skew_s = 5 if store is ahead else 0
         record = subject.record(str(number), timestamp=subject.clock.iso(skew_s))
         outcome = await store.append("s1", [record], expected_seq=number + 1)
-        expect_equal(outcome.first_seq, number + 2, "the number")
+        expect_equal(outcome.first_seq, number + 2, what="the number")
         expected.append(str(number))
         async with unchanged(store, "s1"):
             with expect_error(ConflictError, what="the other host's decision on the same state"):
                 await (behind if store is ahead else ahead).append("s1", [record], expected_seq=number + 1)
     for store in (ahead, behind):
-        expect_equal(await texts(store, "s1"), expected, "the log")
+        expect_equal(await texts(store, "s1"), expected, what="the log")
 
 
 @requirement(196, "C1", "C3", needs=("shared",))
@@ -39,7 +39,7 @@ async def skewed_clocks_fence_the_same(subject: Subject) -> None:
     old = await subject.claim(behind, "s1", ttl_s=3)
     new = await ahead.claim("s1", owner=OWNER_B, ttl_s=3)
     if new is None:
-        expect_equal((await behind.renew(old)).token, old.token, "the token that nobody replaced")
+        expect_equal((await behind.renew(old)).token, old.token, what="the token that nobody replaced")
         return
     async with unchanged(behind, "s1"):
         with expect_error(LeaseLostError, what="the first holder, whose own clock says it still holds"):
@@ -56,7 +56,7 @@ async def a_clock_that_jumps_back_gives_no_token_twice(subject: Subject) -> None
     await subject.begin(store, "s1")
     old = await subject.claim(store, "s1", ttl_s=1)
     subject.clock.advance(10)
-    await subject.say(store, "s1", "before")
+    await subject.say(store, "s1", text="before")
     await store.release(old)
     subject.clock.advance(-3600)
     new = await subject.claim(store, "s1", owner=OWNER_A)
@@ -64,7 +64,7 @@ async def a_clock_that_jumps_back_gives_no_token_twice(subject: Subject) -> None
     with expect_error(LeaseLostError, what="the old token"):
         await store.append("s1", [subject.record(event_type=TURN_TYPE)], token=old.token)
     await store.append("s1", [subject.record("after", event_type=TURN_TYPE)], token=new.token)
-    expect_equal(await texts(store, "s1"), ["begin", "before", "after"], "the log")
+    expect_equal(await texts(store, "s1"), ["begin", "before", "after"], what="the log")
 
 
 @requirement(198, "C1")
@@ -81,5 +81,5 @@ async def odd_timestamps_order_nothing(subject: Subject) -> None:
     for number, time in enumerate(times):
         await store.append("s1", [subject.record(str(number), timestamp=time)])
     forwards = await store.read("s1", after=1)
-    expect_equal([event.record.timestamp for event in forwards], times, "the times as they were given")
-    expect_equal((await store.read("s1", after=1, backwards=True))[::-1], forwards, "the log read backwards")
+    expect_equal([event.record.timestamp for event in forwards], times, what="the times as they were given")
+    expect_equal((await store.read("s1", after=1, backwards=True))[::-1], forwards, what="the log read backwards")

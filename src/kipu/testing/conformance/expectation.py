@@ -22,7 +22,7 @@ def expect(condition: object, what: str) -> None:
         raise UnmetError(what)
 
 
-def expect_equal(actual: Any, expected: Any, what: str) -> None:
+def expect_equal(actual: Any, expected: Any, *, what: str) -> None:
     """Say that `actual` must be `expected`, and show both shortly where it is not."""
     if actual != expected:
         raise UnmetError(f"{what}: expected {_short(expected)}, got {_short(actual)}")

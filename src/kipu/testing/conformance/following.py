@@ -48,15 +48,15 @@ async def follow_gives_the_old_then_the_new(subject: Subject) -> None:
     store = await subject.open()
     await subject.begin(store, "s1")
     for number in range(5):
-        await subject.say(store, "s1", str(number))
+        await subject.say(store, "s1", text=str(number))
     events = store.follow("s1", after=2)
     old = await take(events, 4)
-    expect_equal(old, await store.read("s1", after=2), "what was there")
+    expect_equal(old, await store.read("s1", after=2), what="what was there")
     waiting = asyncio.ensure_future(take(events, 3))
     await give_way()
     await store.append("s1", [subject.record("a"), subject.record("b")])
-    await subject.say(store, "s1", "c")
-    expect_equal(await waiting, await store.read("s1", after=6), "what came")
+    await subject.say(store, "s1", text="c")
+    expect_equal(await waiting, await store.read("s1", after=6), what="what came")
     await end(events)
 
 
@@ -71,15 +71,15 @@ async def follow_skips_nothing_under_load(subject: Subject) -> None:
 
     async def write(name: int) -> None:
         for number in range(25):
-            await subject.say(store, "s1", f"{name}.{number}")
+            await subject.say(store, "s1", text=f"{name}.{number}")
             await asyncio.sleep(0)
 
     await asyncio.gather(*(write(name) for name in range(8)))
     taking.append(asyncio.ensure_future(take(followers[2], total)))
     log = await whole_log(store, "s1")
     for taken in await asyncio.gather(*taking):
-        expect_equal([event.seq for event in taken], list(range(1, total + 1)), "the numbers")
-        expect_equal(taken, log, "the events")
+        expect_equal([event.seq for event in taken], list(range(1, total + 1)), what="the numbers")
+        expect_equal(taken, log, what="the events")
     await end(*followers)
 
 
@@ -93,11 +93,11 @@ async def follow_sees_another_stores_appends(subject: Subject) -> None:
 
     async def write(store: EventStore) -> None:
         for number in range(30):
-            await subject.say(store, "s1", str(number))
+            await subject.say(store, "s1", text=str(number))
             await asyncio.sleep(0.001)
 
     await asyncio.gather(write(one), write(two))
-    expect_equal(await waiting, await whole_log(one, "s1"), "what the other follower got")
+    expect_equal(await waiting, await whole_log(one, "s1"), what="what the other follower got")
     await end(events)
 
 
@@ -109,21 +109,21 @@ async def following_everything_skips_nothing(subject: Subject) -> None:
     events = store.follow()
     waiting = asyncio.ensure_future(take(events, 5 * 11 + 1))
     await give_way(5)
-    await subject.say(store, "before", "after all")
+    await subject.say(store, "before", text="after all")
 
     async def write(session_id: str) -> None:
         await subject.begin(store, session_id)
         for number in range(10):
-            await subject.say(store, session_id, str(number))
+            await subject.say(store, session_id, text=str(number))
             await asyncio.sleep(0)
 
     await asyncio.gather(*(write(f"s{n}") for n in range(5)))
     taken = await waiting
     for session_id in [f"s{n}" for n in range(5)]:
         own = [event for event in taken if event.session_id == session_id]
-        expect_equal(own, await whole_log(store, session_id), f"the events of {session_id}")
+        expect_equal(own, await whole_log(store, session_id), what=f"the events of {session_id}")
     rest = [(event.session_id, event.seq) for event in taken if event.session_id == "before"]
-    expect_equal(rest, [("before", 2)], "the events of the session that was there before")
+    expect_equal(rest, [("before", 2)], what="the events of the session that was there before")
     await end(events)
 
 
@@ -139,13 +139,13 @@ async def following_everything_sees_another_stores_appends(subject: Subject) -> 
     async def write(store: EventStore, session_id: str) -> None:
         await subject.begin(store, session_id)
         for number in range(5):
-            await subject.say(store, session_id, str(number))
+            await subject.say(store, session_id, text=str(number))
 
     await asyncio.gather(write(one, "a"), write(two, "b"), write(one, "c"), write(two, "d"))
     taken = await waiting
     for session_id in ("a", "b", "c", "d"):
         own = [event for event in taken if event.session_id == session_id]
-        expect_equal(own, await whole_log(one, session_id), f"the events of {session_id}")
+        expect_equal(own, await whole_log(one, session_id), what=f"the events of {session_id}")
     await end(events)
 
 
@@ -159,7 +159,7 @@ async def a_slow_follower_misses_nothing(subject: Subject) -> None:
     for start in range(0, 2500, 500):
         await store.append("s1", [subject.record(str(start + number)) for number in range(500)])
     taken = first + await take(events, 2500)
-    expect_equal([event.seq for event in taken], list(range(1, 2502)), "the numbers")
+    expect_equal([event.seq for event in taken], list(range(1, 2502)), what="the numbers")
     await end(events)
 
 
@@ -194,8 +194,8 @@ async def a_left_follower_leaves_nothing(subject: Subject) -> None:
         await asyncio.gather(waiting, return_exceptions=True)
         await end(events)
     staying = store.follow("s1", after=1)
-    await subject.say(store, "s1", "still here")
-    expect_equal([event.seq for event in await take(staying, 1)], [2], "what the staying follower got")
+    await subject.say(store, "s1", text="still here")
+    expect_equal([event.seq for event in await take(staying, 1)], [2], what="what the staying follower got")
     await end(staying)
 
 
@@ -207,17 +207,17 @@ async def following_everything_outlives_an_erasure(subject: Subject) -> None:
     events = store.follow()
     waiting = asyncio.ensure_future(take(events, 1))
     await give_way(5)
-    await subject.say(store, "first", "seen")
+    await subject.say(store, "first", text="seen")
     await waiting
     await subject.begin(store, "gone")
     for _ in range(3):
         await store.append("gone", [subject.record() for _ in range(500)])
     await store.erase("gone", lease=await subject.claim(store, "gone"))
-    await subject.say(store, "first", "next")
+    await subject.say(store, "first", text="next")
     async with asyncio.timeout(WAIT_S):
         while True:
             event = (await take(events, 1))[0]
             if event.session_id == "first":
                 break
-    expect_equal(event.seq, 3, "the next event of the other session")
+    expect_equal(event.seq, 3, what="the next event of the other session")
     await end(events)

@@ -48,7 +48,7 @@ def telling_patches(subject: Subject) -> list[HeadPatch]:
     ]
 
 
-async def append_each(subject: Subject, store: EventStore, session_id: str) -> HeadModel:
+async def append_each(subject: Subject, store: EventStore, *, session_id: str) -> HeadModel:
     """Append two records with each telling patch and return the independent account."""
     model = HeadModel(session_id)
     for number, patch in enumerate(telling_patches(subject)):
@@ -64,17 +64,17 @@ async def append_each(subject: Subject, store: EventStore, session_id: str) -> H
 async def the_head_is_what_the_patches_say(subject: Subject) -> None:
     """After appends with every operation the head equals the one computed apart from patches, times, tokens and counts."""
     store = await subject.open()
-    model = await append_each(subject, store, "s1")
-    expect_equal(without_lease(await store.head("s1")), head_from_json(model.row), "the head")
+    model = await append_each(subject, store, session_id="s1")
+    expect_equal(without_lease(await store.head("s1")), head_from_json(model.row), what="the head")
 
 
 @requirement(76, "B50", "B2", needs=("persistent",))
 async def the_head_survives_reopening(subject: Subject) -> None:
     """The head after reopening is the head before, field by field."""
     store = await subject.open()
-    model = await append_each(subject, store, "s1")
+    model = await append_each(subject, store, session_id="s1")
     store = await subject.reopen()
-    expect_equal(without_lease(await store.head("s1")), head_from_json(model.row), "the head")
+    expect_equal(without_lease(await store.head("s1")), head_from_json(model.row), what="the head")
 
 
 @requirement(77, "B50")
@@ -83,12 +83,12 @@ async def a_list_shows_the_same_heads(subject: Subject) -> None:
     store = await subject.open()
     for number in range(5):
         await subject.begin(store, f"s{number}", tags=[str(number)])
-    await append_each(subject, store, "full")
+    await append_each(subject, store, session_id="full")
     await subject.claim(store, "s1")
     listed = (await store.list(SessionQuery())).items
-    expect_equal(len(listed), 6, "heads in the list")
+    expect_equal(len(listed), 6, what="heads in the list")
     for head in listed:
-        expect_equal(head, await store.head(head.session_id), "the head in the list")
+        expect_equal(head, await store.head(head.session_id), what="the head in the list")
 
 
 @requirement(78, "C1")
@@ -98,9 +98,9 @@ async def last_event_at_is_the_newest_time_seen(subject: Subject) -> None:
     await subject.begin(store, "s1")
     newest = subject.clock.iso()
     subject.clock.advance(-5000)
-    await subject.say(store, "s1", "earlier by the clock")
+    await subject.say(store, "s1", text="earlier by the clock")
     head = await store.head("s1")
-    expect_equal(head and (head.last_event_at, head.last_seq), (newest, 2), "last_event_at and last_seq")
+    expect_equal(head and (head.last_event_at, head.last_seq), (newest, 2), what="last_event_at and last_seq")
 
 
 @requirement(79, "C18", "B9")

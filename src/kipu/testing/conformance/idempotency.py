@@ -21,11 +21,11 @@ async def a_retry_returns_the_first_outcome(subject: Subject) -> None:
     await subject.begin(store, "s1")
     batch = [subject.record("a"), subject.record("b")]
     first = await store.append("s1", batch, idempotency_key=KEY)
-    expect_equal(first, Appended("s1", 2, 3), "the first outcome")
-    await subject.say(store, "s1", "later")
+    expect_equal(first, Appended("s1", 2, 3), what="the first outcome")
+    await subject.say(store, "s1", text="later")
     async with unchanged(store, "s1"):
         again = await store.append("s1", batch, idempotency_key=KEY)
-    expect_equal(again, Appended("s1", 2, 3, duplicate=True), "the retry's outcome")
+    expect_equal(again, Appended("s1", 2, 3, duplicate=True), what="the retry's outcome")
 
 
 @requirement(21, "C4")
@@ -34,10 +34,10 @@ async def a_key_holds_in_the_whole_store(subject: Subject) -> None:
     store = await subject.open()
     await subject.begin(store, "old")
     await subject.begin(store, "new")
-    await subject.say(store, "old", "m", idempotency_key=KEY)
+    await subject.say(store, "old", text="m", idempotency_key=KEY)
     async with unchanged(store, "new"):
-        outcome = await subject.say(store, "new", "m", idempotency_key=KEY)
-    expect_equal(outcome, Appended("old", 2, 2, duplicate=True), "the outcome")
+        outcome = await subject.say(store, "new", text="m", idempotency_key=KEY)
+    expect_equal(outcome, Appended("old", 2, 2, duplicate=True), what="the outcome")
 
 
 @requirement(22, "C4", "C2", needs=("persistent",))
@@ -45,11 +45,11 @@ async def a_key_is_known_after_reopening(subject: Subject) -> None:
     """A key that was used before the store was closed is known when it is opened again."""
     store = await subject.open()
     await subject.begin(store, "s1")
-    await subject.say(store, "s1", "m", idempotency_key=KEY)
+    await subject.say(store, "s1", text="m", idempotency_key=KEY)
     store = await subject.reopen()
-    outcome = await subject.say(store, "s1", "m", idempotency_key=KEY)
-    expect_equal(outcome, Appended("s1", 2, 2, duplicate=True), "the outcome")
-    expect_equal(await texts(store, "s1"), ["begin", "m"], "the log")
+    outcome = await subject.say(store, "s1", text="m", idempotency_key=KEY)
+    expect_equal(outcome, Appended("s1", 2, 2, duplicate=True), what="the outcome")
+    expect_equal(await texts(store, "s1"), ["begin", "m"], what="the log")
 
 
 @requirement(23, "C2")
@@ -58,9 +58,9 @@ async def a_refusal_does_not_use_the_key_up(subject: Subject) -> None:
     store = await subject.open()
     await subject.begin(store, "s1")
     with expect_error(ConflictError):
-        await subject.say(store, "s1", "m", idempotency_key=KEY, expected_seq=9)
-    outcome = await subject.say(store, "s1", "m", idempotency_key=KEY)
-    expect_equal(outcome, Appended("s1", 2, 2), "the outcome after the refusal")
+        await subject.say(store, "s1", text="m", idempotency_key=KEY, expected_seq=9)
+    outcome = await subject.say(store, "s1", text="m", idempotency_key=KEY)
+    expect_equal(outcome, Appended("s1", 2, 2), what="the outcome after the refusal")
 
 
 @requirement(24, "C2", "C4")
@@ -69,7 +69,7 @@ async def a_known_key_comes_before_every_other_check(subject: Subject) -> None:
     store = await subject.open()
     began = subject.record(event_type="session_init")
     await store.append("s1", [began], head=subject.first_patch(), bind=Binding("k:1"), idempotency_key="init")
-    await subject.say(store, "s1", "m", idempotency_key=KEY, expected_seq=1)
+    await subject.say(store, "s1", text="m", idempotency_key=KEY, expected_seq=1)
     lease = await subject.claim(store, "s1")
     turn = subject.record("t", event_type="agent_message")
     await store.append("s1", [turn], token=lease.token, idempotency_key="turn")
@@ -79,11 +79,11 @@ async def a_known_key_comes_before_every_other_check(subject: Subject) -> None:
         again = await store.append(
             "s1", [began], head=subject.first_patch(), bind=Binding("k:1"), idempotency_key="init"
         )
-        expect_equal(again, Appended("s1", 1, 1, duplicate=True), "the retried beginning")
-        said = await subject.say(store, "s1", "m", idempotency_key=KEY, expected_seq=1)
-        expect_equal(said, Appended("s1", 2, 2, duplicate=True), "the retry with an old expected_seq")
+        expect_equal(again, Appended("s1", 1, 1, duplicate=True), what="the retried beginning")
+        said = await subject.say(store, "s1", text="m", idempotency_key=KEY, expected_seq=1)
+        expect_equal(said, Appended("s1", 2, 2, duplicate=True), what="the retry with an old expected_seq")
         told = await store.append("s1", [turn], token=lease.token, idempotency_key="turn")
-        expect_equal(told, Appended("s1", 3, 3, duplicate=True), "the retry with an old token")
+        expect_equal(told, Appended("s1", 3, 3, duplicate=True), what="the retry with an old token")
 
 
 @requirement(25, "C2", "C4")
@@ -91,11 +91,11 @@ async def one_of_many_at_once_appends(subject: Subject) -> None:
     """Of many appends at once under one key exactly one appends, and all return the same place."""
     store = await subject.open()
     await subject.begin(store, "s1")
-    calls = [subject.say(store, "s1", f"m{n}", idempotency_key=KEY) for n in range(20)]
+    calls = [subject.say(store, "s1", text=f"m{n}", idempotency_key=KEY) for n in range(20)]
     outcomes = await asyncio.gather(*calls)
-    expect_equal(sum(not outcome.duplicate for outcome in outcomes), 1, "how many appended")
-    expect_equal({(o.session_id, o.first_seq, o.last_seq) for o in outcomes}, {("s1", 2, 2)}, "the places")
-    expect_equal(len(await texts(store, "s1")), 2, "events in the log")
+    expect_equal(sum(not outcome.duplicate for outcome in outcomes), 1, what="how many appended")
+    expect_equal({(o.session_id, o.first_seq, o.last_seq) for o in outcomes}, {("s1", 2, 2)}, what="the places")
+    expect_equal(len(await texts(store, "s1")), 2, what="events in the log")
 
 
 @requirement(26, "C2", "C4", needs=("shared",))
@@ -103,9 +103,9 @@ async def a_key_holds_between_stores(subject: Subject) -> None:
     """A key that one store object has used is known to another one at the same place at once."""
     one, two = await subject.open(), await subject.open()
     await subject.begin(one, "s1")
-    await subject.say(one, "s1", "m", idempotency_key=KEY)
-    outcome = await subject.say(two, "s1", "m", idempotency_key=KEY)
-    expect_equal(outcome, Appended("s1", 2, 2, duplicate=True), "the other's outcome")
+    await subject.say(one, "s1", text="m", idempotency_key=KEY)
+    outcome = await subject.say(two, "s1", text="m", idempotency_key=KEY)
+    expect_equal(outcome, Appended("s1", 2, 2, duplicate=True), what="the other's outcome")
 
 
 @requirement(27, "C2")
@@ -115,9 +115,9 @@ async def keys_differ_in_every_byte(subject: Subject) -> None:
     await subject.begin(store, "s1")
     keys = ["a", "A", "a ", " a", "é", "e\u0301", "a%", "a_", "x" * 1000, "x" * 1001, "a\u0000", "a|b", "a/b"]
     for key in keys:
-        outcome = await subject.say(store, "s1", "m", idempotency_key=key)
+        outcome = await subject.say(store, "s1", text="m", idempotency_key=key)
         expect(not outcome.duplicate, f"the key {key[:20]!r} must be new")
-    expect_equal(len(await texts(store, "s1")), len(keys) + 1, "events in the log")
+    expect_equal(len(await texts(store, "s1")), len(keys) + 1, what="events in the log")
 
 
 @requirement(28, "C2")
@@ -127,11 +127,11 @@ async def a_duplicate_moves_no_head_and_no_key(subject: Subject) -> None:
     await subject.begin(store, "s1")
     await subject.begin(store, "s2")
     await subject.say(
-        store, "s1", "m", idempotency_key=KEY, head=HeadPatch(add={"token_count": 5}), bind=Binding("k:1")
+        store, "s1", text="m", idempotency_key=KEY, head=HeadPatch(add={"token_count": 5}), bind=Binding("k:1")
     )
     await store.bind("k:1", "s2", expected="s1")
     async with unchanged(store, "s1"):
         await subject.say(
-            store, "s1", "m", idempotency_key=KEY, head=HeadPatch(add={"token_count": 5}), bind=Binding("k:1")
+            store, "s1", text="m", idempotency_key=KEY, head=HeadPatch(add={"token_count": 5}), bind=Binding("k:1")
         )
-    expect_equal(await store.resolve("k:1"), "s2", "where the key leads")
+    expect_equal(await store.resolve("k:1"), "s2", what="where the key leads")

@@ -31,7 +31,7 @@ class Interrupted(Generic[T]):
 class _CancelAt(Generic[T]):
     """An awaitable that passes everything through and cancels the running task at its n-th wait."""
 
-    def __init__(self, call: Coroutine[Any, Any, T], point: int, moment: Moment) -> None:
+    def __init__(self, call: Coroutine[Any, Any, T], *, point: int, moment: Moment) -> None:
         self._call = call
         self._point = point
         self._moment = moment
@@ -86,7 +86,7 @@ async def interrupt(call: Coroutine[Any, Any, T], *, point: int, moment: Moment)
 
     `redelivered` says whether a call that returned in spite of the cancellation was cancelled at the next await.
     """
-    driven = _CancelAt(call, point, moment)
+    driven = _CancelAt(call, point=point, moment=moment)
     outcome: dict[str, Any] = {}
 
     async def body() -> None:

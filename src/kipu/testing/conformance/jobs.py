@@ -28,7 +28,7 @@ async def append_many(
     for number in range(count):
         session_id = session_ids[number % len(session_ids)]
         text = f"{name}.{number}"
-        outcome = await subject.say(store, session_id, text)
+        outcome = await subject.say(store, session_id, text=text)
         outlet.tell([session_id, outcome.first_seq, text])
     await subject.close()
 
@@ -54,7 +54,7 @@ async def append_until_killed(
     store = await subject.open()
 
     async def write(number: int) -> None:
-        outcome = await subject.say(store, session_id, f"{name}.{number}." + "x" * size)
+        outcome = await subject.say(store, session_id, text=f"{name}.{number}." + "x" * size)
         outlet.tell([outcome.first_seq, number, time.monotonic_ns()])
 
     first = 0

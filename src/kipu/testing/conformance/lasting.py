@@ -40,8 +40,8 @@ async def everything_survives_reopening(subject: Subject) -> None:
     before = await everything(store)
     for _ in range(2):
         store = await subject.reopen()
-        expect_equal(await everything(store), before, "the store's sessions")
-    expect_equal((await subject.say(store, "s1")).first_seq, 10 + len(odd_bodies()) + 2, "the next number")
+        expect_equal(await everything(store), before, what="the store's sessions")
+    expect_equal((await subject.say(store, "s1")).first_seq, 10 + len(odd_bodies()) + 2, what="the next number")
 
 
 @requirement(201, "C16", "C2", needs=("multi_process",))
@@ -59,14 +59,14 @@ async def a_killed_process_loses_nothing(subject: Subject) -> None:
         expect(rest is not None, "what it told at last")
         fresh = await subject.open()
         events = await whole_log(fresh, "s1")
-        expect_equal([event.seq for event in events], list(range(1, len(events) + 1)), "the numbers")
+        expect_equal([event.seq for event in events], list(range(1, len(events) + 1)), what="the numbers")
         found = [text_of(event).split(".")[:2] for event in events if text_of(event).startswith(f"{round_number}.")]
         expect_equal(
-            found, [[str(round_number), str(n)] for n in range(len(found))], "the events of the killed process"
+            found, [[str(round_number), str(n)] for n in range(len(found))], what="the events of the killed process"
         )
         told = [number for _, number, _ in rest]
         expect(len(found) > (max(told) if told else 9 + round_number * 7), "an acknowledged event is missing")
-        await subject.say(fresh, "s1", "goes on")
+        await subject.say(fresh, "s1", text="goes on")
 
 
 @requirement(202, "C13", "B59", needs=("multi_process",))
@@ -79,8 +79,8 @@ async def follow_sees_another_process(subject: Subject) -> None:
     taking = asyncio.ensure_future(take(events, sum(batches)))
     process = await start(append_when_told, subject.place, name="w", session_id="s1", batches=batches)
     ending = await ended(process)
-    expect_equal(ending.code, 0, f"the exit code of the writer, which said: {ending.errors}")
-    expect_equal(await taking, await store.read("s1", after=1), "what the follower got")
+    expect_equal(ending.code, 0, what=f"the exit code of the writer, which said: {ending.errors}")
+    expect_equal(await taking, await store.read("s1", after=1), what="what the follower got")
     await end(events)
 
 
@@ -116,8 +116,8 @@ async def a_store_says_what_it_promises(subject: Subject) -> None:
     description = store.describe()
     expect("://" in description.url, f"a URL, got {description.url!r}")
     expect(description.kind and description.durability and description.loss_window, f"words, got {description}")
-    expect_equal(description.search, subject.place.capabilities.search, "whether it has search")
-    expect_equal(description.read_only, False, "whether it is read-only")
+    expect_equal(description.search, subject.place.capabilities.search, what="whether it has search")
+    expect_equal(description.read_only, False, what="whether it is read-only")
 
 
 @requirement(205, "B49", "C2")
@@ -139,7 +139,7 @@ async def close_finishes_what_was_accepted(subject: Subject) -> None:
     store = await subject.reopen()
     log = [text_of(event) for event in await whole_log(store, "s1")][1:]
     stood = [n for n, outcome in enumerate(outcomes) if not isinstance(outcome, BaseException)]
-    expect_equal(sorted(log), sorted(f"{n}{half}" for n in stood for half in "ab"), "the log after closing")
+    expect_equal(sorted(log), sorted(f"{n}{half}" for n in stood for half in "ab"), what="the log after closing")
 
 
 @requirement(206, "B8", "C25", needs=("files",))
@@ -162,4 +162,4 @@ async def files_are_private(subject: Subject) -> None:
     await subject.close()
     open_to_others = {name: oct(mode) for name, mode in modes.items() if mode & 0o077}
     expect(modes, "the store must have made files")
-    expect_equal(json.dumps(open_to_others), "{}", "files that others may read")
+    expect_equal(json.dumps(open_to_others), "{}", what="files that others may read")

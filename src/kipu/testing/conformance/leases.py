@@ -17,14 +17,14 @@ async def a_live_lease_has_one_holder(subject: Subject) -> None:
     store = await subject.open()
     await subject.begin(store, "s1")
     lease = await subject.claim(store, "s1", ttl_s=15)
-    expect_equal((lease.session_id, lease.owner, lease.ttl_s), ("s1", OWNER_A, 15), "the lease")
-    expect_equal(lease.expires_at, subject.clock.iso(15), "its expiry")
-    expect_equal(await store.claim("s1", owner=OWNER_B, ttl_s=15), None, "the second claim")
+    expect_equal((lease.session_id, lease.owner, lease.ttl_s), ("s1", OWNER_A, 15), what="the lease")
+    expect_equal(lease.expires_at, subject.clock.iso(15), what="its expiry")
+    expect_equal(await store.claim("s1", owner=OWNER_B, ttl_s=15), None, what="the second claim")
     head = await store.head("s1")
     expect(head, "the session must have a head")
     if head:
         seen = (head.lease_owner, head.lease_token, head.lease_until)
-        expect_equal(seen, (OWNER_A, lease.token, lease.expires_at), "the lease in the head")
+        expect_equal(seen, (OWNER_A, lease.token, lease.expires_at), what="the lease in the head")
 
 
 @requirement(31, "C3")
@@ -38,7 +38,7 @@ async def every_claim_gets_the_next_token(subject: Subject) -> None:
         await store.claim("s1", owner=OWNER_B, ttl_s=1)
         await store.release(lease)
         tokens.append(lease.token)
-    expect_equal(tokens, [tokens[0], tokens[0] + 1, tokens[0] + 2], "the tokens")
+    expect_equal(tokens, [tokens[0], tokens[0] + 1, tokens[0] + 2], what="the tokens")
     expect(tokens[0] > 0, "the first token must be positive")
     head = await store.head("s1")
     expect(head and head.lease_owner is None and head.lease_token == tokens[-1], f"the head after release: {head}")
@@ -51,7 +51,7 @@ async def claiming_again_makes_the_old_token_stale(subject: Subject) -> None:
     await subject.begin(store, "s1")
     old = await subject.claim(store, "s1")
     new = await subject.claim(store, "s1")
-    expect_equal(new.token, old.token + 1, "the second token")
+    expect_equal(new.token, old.token + 1, what="the second token")
     async with unchanged(store, "s1"):
         with expect_error(LeaseLostError, what="an append with the first token"):
             await store.append("s1", [subject.record(event_type=TURN_TYPE)], token=old.token)
@@ -71,7 +71,7 @@ async def a_stale_token_appends_nothing(subject: Subject) -> None:
             with expect_error(LeaseLostError, what=f"{event_type} with an old token"):
                 await store.append("s1", [subject.record(event_type=event_type)], token=old.token)
     outcome = await store.append("s1", [subject.record(event_type=TURN_TYPE)], token=new.token)
-    expect_equal(outcome.first_seq, 2, "the new holder's number")
+    expect_equal(outcome.first_seq, 2, what="the new holder's number")
 
 
 @requirement(34, "A39", "C3")
@@ -97,7 +97,7 @@ async def the_control_lane_never_waits(subject: Subject) -> None:
         await store.append("s1", [subject.record(event_type=event_type)])
     await store.append("s1", [subject.record(event_type=TURN_TYPE)], token=lease.token)
     log = await store.read("s1", after=1)
-    expect_equal([e.record.event_type for e in log], [*free, TURN_TYPE], "the log")
+    expect_equal([e.record.event_type for e in log], [*free, TURN_TYPE], what="the log")
 
 
 @requirement(36, "C3", "B24")
@@ -121,7 +121,7 @@ async def a_lease_ends_by_the_stores_clock(subject: Subject) -> None:
     await subject.begin(store, "s1")
     await subject.claim(store, "s1", ttl_s=15)
     subject.clock.advance(14.9)
-    expect_equal(await store.claim("s1", owner=OWNER_B, ttl_s=15), None, "a claim just before the end")
+    expect_equal(await store.claim("s1", owner=OWNER_B, ttl_s=15), None, what="a claim just before the end")
     subject.clock.advance(0.2)
     expect((await store.claim("s1", owner=OWNER_B, ttl_s=15)) is not None, "a claim after the end must succeed")
 
@@ -134,11 +134,11 @@ async def renewing_moves_the_end(subject: Subject) -> None:
     lease = await subject.claim(store, "s1", ttl_s=15)
     subject.clock.advance(10)
     renewed = await store.renew(lease)
-    expect_equal((renewed.token, renewed.owner), (lease.token, OWNER_A), "the renewed lease")
-    expect_equal(renewed.expires_at, subject.clock.iso(15), "its end")
+    expect_equal((renewed.token, renewed.owner), (lease.token, OWNER_A), what="the renewed lease")
+    expect_equal(renewed.expires_at, subject.clock.iso(15), what="its end")
     subject.clock.advance(14)
     expect_equal(
-        await store.claim("s1", owner=OWNER_B, ttl_s=15), None, "a claim after the first end, before the new one"
+        await store.claim("s1", owner=OWNER_B, ttl_s=15), None, what="a claim after the first end, before the new one"
     )
 
 
@@ -166,10 +166,10 @@ async def release_sees_what_arrived(subject: Subject) -> None:
     store = await subject.open()
     await subject.begin(store, "s1")
     lease = await subject.claim(store, "s1")
-    await subject.say(store, "s1", "arrived")
-    expect_equal(await store.release(lease, expected_seq=1), False, "releasing at an old seq")
-    expect_equal(await store.claim("s1", owner=OWNER_B, ttl_s=1), None, "a claim after the refused release")
-    expect_equal(await store.release(lease, expected_seq=2), True, "releasing at the newest seq")
+    await subject.say(store, "s1", text="arrived")
+    expect_equal(await store.release(lease, expected_seq=1), False, what="releasing at an old seq")
+    expect_equal(await store.claim("s1", owner=OWNER_B, ttl_s=1), None, what="a claim after the refused release")
+    expect_equal(await store.release(lease, expected_seq=2), True, what="releasing at the newest seq")
     expect((await store.claim("s1", owner=OWNER_B, ttl_s=1)) is not None, "a claim after release must succeed")
 
 
@@ -181,9 +181,11 @@ async def releasing_a_lost_lease_frees_nobody_elses(subject: Subject) -> None:
     old = await subject.claim(store, "s1", ttl_s=15)
     subject.clock.advance(15.1)
     new = await subject.claim(store, "s1", owner=OWNER_B)
-    expect_equal(await store.release(old), True, "releasing what was lost")
-    expect_equal(await store.release(old, expected_seq=0), True, "releasing what was lost, at some seq")
-    expect_equal(await store.claim("s1", owner=OWNER_A, ttl_s=1), None, "a claim while the new holder's lease lives")
+    expect_equal(await store.release(old), True, what="releasing what was lost")
+    expect_equal(await store.release(old, expected_seq=0), True, what="releasing what was lost, at some seq")
+    expect_equal(
+        await store.claim("s1", owner=OWNER_A, ttl_s=1), None, what="a claim while the new holder's lease lives"
+    )
     await store.append("s1", [subject.record(event_type=TURN_TYPE)], token=new.token)
 
 
@@ -244,7 +246,7 @@ async def one_of_many_claims_wins(subject: Subject) -> None:
     await subject.begin(store, "s1")
     owners = [f"host-a/boot-1/{n}/{n}/w" for n in range(1, 21)]
     leases = await asyncio.gather(*(store.claim("s1", owner=owner, ttl_s=15) for owner in owners))
-    expect_equal(sum(lease is not None for lease in leases), 1, "how many got it")
+    expect_equal(sum(lease is not None for lease in leases), 1, what="how many got it")
 
 
 @requirement(47, "C3", "A39", needs=("shared",))
@@ -253,7 +255,7 @@ async def a_lease_holds_between_stores(subject: Subject) -> None:
     one, two = await subject.open(), await subject.open()
     await subject.begin(one, "s1")
     old = await subject.claim(one, "s1", ttl_s=15)
-    expect_equal(await two.claim("s1", owner=OWNER_B, ttl_s=15), None, "the other store's claim")
+    expect_equal(await two.claim("s1", owner=OWNER_B, ttl_s=15), None, what="the other store's claim")
     with expect_error(LeaseRequiredError, what="a turn event through the other store"):
         await two.append("s1", [subject.record(event_type=TURN_TYPE)])
     subject.clock.advance(15.1)

@@ -30,7 +30,7 @@ async def all_pages(store: EventStore, **conditions: Any) -> list[str]:
         expect(page.items, "a page with a cursor must hold something")
 
 
-async def begin_some(subject: Subject, store: EventStore, count: int, *, same_time: int = 1) -> list[str]:
+async def begin_some(subject: Subject, store: EventStore, *, count: int, same_time: int = 1) -> list[str]:
     """Begin `count` sessions, each `same_time` of them at one time; return the ids by time, then id."""
     ids = [f"s{number:04}" for number in range(count)]
     for number, session_id in enumerate(ids):
@@ -90,10 +90,10 @@ async def every_filter_holds(subject: Subject) -> None:
     for session_id, fields in _ROWS.items():
         await subject.begin(store, session_id, **fields)
     for conditions, expected in _FILTERS:
-        expect_equal(set(await ids_of(store, **conditions)), expected, f"{conditions}")
-    expect_equal(set(await ids_of(store)), set(_ROWS), "no condition")
-    expect_equal(set(await ids_of(store, pinned=False)), set(_ROWS) - {"pinned"}, "not pinned")
-    expect_equal(set(await ids_of(store, statuses=frozenset({"active", "archived"}))), set(_ROWS), "two statuses")
+        expect_equal(set(await ids_of(store, **conditions)), expected, what=f"{conditions}")
+    expect_equal(set(await ids_of(store)), set(_ROWS), what="no condition")
+    expect_equal(set(await ids_of(store, pinned=False)), set(_ROWS) - {"pinned"}, what="not pinned")
+    expect_equal(set(await ids_of(store, statuses=frozenset({"active", "archived"}))), set(_ROWS), what="two statuses")
 
 
 @requirement(86, "B26", "B26")
@@ -107,12 +107,12 @@ async def times_bound_a_list(subject: Subject) -> None:
         await subject.begin(store, f"s{number}")
         start.advance(1)
     await subject.say(store, "s0", head=HeadPatch(max={"last_activity_at": start.iso()}))
-    expect_equal(set(await ids_of(store, created_after=marks[2])), {"s2", "s3"}, "created_after")
-    expect_equal(set(await ids_of(store, created_before=marks[2])), {"s0", "s1"}, "created_before")
+    expect_equal(set(await ids_of(store, created_after=marks[2])), {"s2", "s3"}, what="created_after")
+    expect_equal(set(await ids_of(store, created_before=marks[2])), {"s0", "s1"}, what="created_before")
     both = await ids_of(store, created_after=marks[1], created_before=marks[3])
-    expect_equal(set(both), {"s1", "s2"}, "created between")
-    expect_equal(set(await ids_of(store, active_after=marks[3])), {"s3", "s0"}, "active_after")
-    expect_equal(set(await ids_of(store, active_before=marks[2])), {"s1"}, "active_before")
+    expect_equal(set(both), {"s1", "s2"}, what="created between")
+    expect_equal(set(await ids_of(store, active_after=marks[3])), {"s3", "s0"}, what="active_after")
+    expect_equal(set(await ids_of(store, active_before=marks[2])), {"s1"}, what="active_before")
 
 
 @requirement(87, "B26", "B50")
@@ -125,11 +125,11 @@ async def a_list_has_its_order(subject: Subject) -> None:
     await subject.say(store, "a", head=HeadPatch(max={"last_activity_at": subject.clock.iso()}))
     subject.clock.advance(1)
     await subject.say(store, "m")
-    expect_equal(await ids_of(store), ["a", "z", "m"], "by activity, newest first")
-    expect_equal(await ids_of(store, descending=False), ["m", "z", "a"], "by activity, oldest first")
-    expect_equal(await ids_of(store, order="created_at"), ["z", "a", "m"], "by creation, newest first")
+    expect_equal(await ids_of(store), ["a", "z", "m"], what="by activity, newest first")
+    expect_equal(await ids_of(store, descending=False), ["m", "z", "a"], what="by activity, oldest first")
+    expect_equal(await ids_of(store, order="created_at"), ["z", "a", "m"], what="by creation, newest first")
     expect_equal(
-        await ids_of(store, order="created_at", descending=False), ["m", "a", "z"], "by creation, oldest first"
+        await ids_of(store, order="created_at", descending=False), ["m", "a", "z"], what="by creation, oldest first"
     )
 
 
@@ -137,22 +137,22 @@ async def a_list_has_its_order(subject: Subject) -> None:
 async def pages_hold_every_head_once(subject: Subject) -> None:
     """Page after page gives every head once, also where many have the same time, in every order and size; the last has no cursor."""
     store = await subject.open()
-    ids = await begin_some(subject, store, 23, same_time=6)
+    ids = await begin_some(subject, store, count=23, same_time=6)
     for order in ("last_activity_at", "created_at"):
         for descending in (True, False):
             whole = await ids_of(store, order=order, descending=descending)
-            expect_equal(sorted(whole), ids, "one big page")
+            expect_equal(sorted(whole), ids, what="one big page")
             for limit in (1, 2, 5, 23, 24):
                 found = await all_pages(store, order=order, descending=descending, limit=limit)
-                expect_equal(found, whole, f"{order} descending={descending} limit={limit}")
-    expect_equal(sorted(await all_pages(store, tags=frozenset({"odd"}), limit=3)), ids[1::2], "filtered pages")
+                expect_equal(found, whole, what=f"{order} descending={descending} limit={limit}")
+    expect_equal(sorted(await all_pages(store, tags=frozenset({"odd"}), limit=3)), ids[1::2], what="filtered pages")
 
 
 @requirement(89, "B26", "A74")
 async def pages_stay_right_while_sessions_change(subject: Subject) -> None:
     """While sessions are begun, used and changed between two pages, none that stays is skipped or given twice."""
     store = await subject.open()
-    ids = await begin_some(subject, store, 30)
+    ids = await begin_some(subject, store, count=30)
     touched = {"s0003", "s0017", "s0028"}
     found: list[str] = []
     cursor: str | None = None
@@ -169,15 +169,15 @@ async def pages_stay_right_while_sessions_change(subject: Subject) -> None:
         for session_id in touched:
             await subject.say(store, session_id, head=HeadPatch(max={"last_activity_at": subject.clock.iso()}))
     steady = [session_id for session_id in ids if session_id not in touched]
-    expect_equal(sorted(set(steady) & set(found)), steady, "the sessions that did not change")
-    expect_equal(len(found), len(set(found)), "ids given, against different ids given")
+    expect_equal(sorted(set(steady) & set(found)), steady, what="the sessions that did not change")
+    expect_equal(len(found), len(set(found)), what="ids given, against different ids given")
 
 
 @requirement(90, "B26")
 async def a_foreign_cursor_is_refused(subject: Subject) -> None:
     """A cursor that this store did not make is InvalidQueryError, never a first page."""
     store = await subject.open()
-    await begin_some(subject, store, 3)
+    await begin_some(subject, store, count=3)
     for cursor in ("nonsense", "", "%", "eyJhIjoxfQ", "é"):
         with expect_error(InvalidQueryError, what=f"the cursor {cursor!r}"):
             await store.list(SessionQuery(cursor=cursor, limit=1))
@@ -188,14 +188,14 @@ async def an_empty_store_lists_nothing(subject: Subject) -> None:
     """A list of an empty store is an empty page without a cursor."""
     store = await subject.open()
     page = await store.list(SessionQuery())
-    expect_equal((page.items, page.cursor), ((), None), "the page")
+    expect_equal((page.items, page.cursor), ((), None), what="the page")
 
 
 @requirement(92, "B26", "A50", needs=("persistent",))
 async def a_list_survives_reopening(subject: Subject) -> None:
     """The list and its pages after reopening are those before it, in the same order."""
     store = await subject.open()
-    await begin_some(subject, store, 12, same_time=5)
+    await begin_some(subject, store, count=12, same_time=5)
     before = await all_pages(store, limit=5)
     store = await subject.reopen()
-    expect_equal(await all_pages(store, limit=5), before, "the list")
+    expect_equal(await all_pages(store, limit=5), before, what="the list")

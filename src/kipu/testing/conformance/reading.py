@@ -30,7 +30,7 @@ async def every_window_is_what_was_asked_for(subject: Subject) -> None:
                     events = await store.read("s1", after=after, until=until, limit=limit, backwards=backwards)
                     expected = window(8, after=after, until=until, limit=limit, backwards=backwards)
                     asked = f"after={after} until={until} limit={limit} backwards={backwards}"
-                    expect_equal([event.seq for event in events], expected, asked)
+                    expect_equal([event.seq for event in events], expected, what=asked)
 
 
 @requirement(61, "B6")
@@ -45,7 +45,7 @@ async def backwards_gives_the_same_events(subject: Subject) -> None:
     while page := await store.read("s1", until=until, limit=7, backwards=True):
         backwards += page
         until = page[-1].seq - 1
-    expect_equal(backwards[::-1], forwards, "the log read backwards")
+    expect_equal(backwards[::-1], forwards, what="the log read backwards")
 
 
 @requirement(62, "B51")
@@ -56,9 +56,9 @@ async def a_page_has_a_bound(subject: Subject) -> None:
     for start in range(0, 1500, 500):
         await store.append("s1", [subject.record(str(start + n)) for n in range(500)])
     first = await store.read("s1")
-    expect_equal(len(first), MAX_PAGE, "the first page")
+    expect_equal(len(first), MAX_PAGE, what="the first page")
     rest = await store.read("s1", after=first[-1].seq)
-    expect_equal([event.seq for event in first + rest], list(range(1, 1502)), "the two pages")
+    expect_equal([event.seq for event in first + rest], list(range(1, 1502)), what="the two pages")
 
 
 @requirement(63, "A50", "B23")
@@ -68,7 +68,7 @@ async def an_unknown_session_is_not_an_empty_one(subject: Subject) -> None:
     for _ in range(2):
         with expect_error(SessionNotFoundError, what="reading nothing"):
             await store.read("ghost")
-        expect_equal(await store.head("ghost"), None, "the head of nothing")
+        expect_equal(await store.head("ghost"), None, what="the head of nothing")
 
 
 @requirement(64, "C11")
@@ -82,7 +82,7 @@ async def a_fork_is_read_by_its_own_numbers(subject: Subject) -> None:
         for backwards in (False, True):
             events = await store.read("fork", after=after, until=until, backwards=backwards)
             seqs = [event.seq for event in events]
-            expect_equal(seqs, expected[::-1] if backwards else expected, f"after={after} until={until}")
+            expect_equal(seqs, expected[::-1] if backwards else expected, what=f"after={after} until={until}")
 
 
 @requirement(65, "B31", "B2")
@@ -91,11 +91,11 @@ async def what_was_acknowledged_is_read_at_once(subject: Subject) -> None:
     store = await subject.open()
     await subject.begin(store, "s1")
     for number in range(2, 40):
-        await subject.say(store, "s1", str(number))
+        await subject.say(store, "s1", text=str(number))
         newest = await store.read("s1", limit=1, backwards=True)
-        expect_equal([(e.seq, text_of(e)) for e in newest], [(number, str(number))], "the newest event")
+        expect_equal([(e.seq, text_of(e)) for e in newest], [(number, str(number))], what="the newest event")
         head = await store.head("s1")
-        expect_equal(head and head.last_seq, number, "last_seq in the head")
+        expect_equal(head and head.last_seq, number, what="last_seq in the head")
 
 
 @requirement(66, "B31", needs=("shared",))
@@ -105,6 +105,6 @@ async def what_was_acknowledged_is_read_through_another_store(subject: Subject) 
     await subject.begin(one, "s1")
     for number in range(2, 30):
         writer, reader = (one, two) if number % 2 else (two, one)
-        await subject.say(writer, "s1", str(number))
+        await subject.say(writer, "s1", text=str(number))
         newest = await reader.read("s1", limit=1, backwards=True)
-        expect_equal([(e.seq, text_of(e)) for e in newest], [(number, str(number))], "the newest event")
+        expect_equal([(e.seq, text_of(e)) for e in newest], [(number, str(number))], what="the newest event")

@@ -19,11 +19,11 @@ async def found(store: EventStore, *phrases: Phrase | str, **conditions: Any) ->
     return [(hit.session_id, hit.seq) for hit in (await store.search(SearchQuery(wanted, **conditions))).items]
 
 
-async def tell(subject: Subject, store: EventStore, session_id: str, *texts: str) -> None:
+async def tell(subject: Subject, store: EventStore, *texts: str, session_id: str = "s1") -> None:
     """Append a message for each text, with its words as terms in the index."""
     entries = []
     for text in texts:
-        seq = (await subject.say(store, session_id, text)).last_seq
+        seq = (await subject.say(store, session_id, text=text)).last_seq
         entries.append(IndexEntry(session_id, seq, tuple(text.split())))
     await store.index(entries, indexed={session_id: entries[-1].seq})
 
@@ -33,16 +33,16 @@ async def terms_lead_to_their_events(subject: Subject) -> None:
     """A search finds exactly the events whose terms hold every phrase in order; the reversed phrase finds nothing."""
     store = await subject.open()
     await subject.begin(store, "s1")
-    await tell(subject, store, "s1", "red green blue", "green red", "blue green blue red", "redgreen")
-    expect_equal(await found(store, "red"), [("s1", 4), ("s1", 3), ("s1", 2)], "one word")
-    expect_equal(await found(store, "red green"), [("s1", 2)], "two words in order")
-    expect_equal(await found(store, "green blue"), [("s1", 4), ("s1", 2)], "two other words in order")
+    await tell(subject, store, "red green blue", "green red", "blue green blue red", "redgreen")
+    expect_equal(await found(store, "red"), [("s1", 4), ("s1", 3), ("s1", 2)], what="one word")
+    expect_equal(await found(store, "red green"), [("s1", 2)], what="two words in order")
+    expect_equal(await found(store, "green blue"), [("s1", 4), ("s1", 2)], what="two other words in order")
     expect_equal(
-        await found(store, "blue", "green red"), [], "two phrases, one of which nothing holds beside the other"
+        await found(store, "blue", "green red"), [], what="two phrases, one of which nothing holds beside the other"
     )
-    expect_equal(await found(store, "blue", "red"), [("s1", 4), ("s1", 2)], "two phrases in any order")
-    expect_equal(await found(store, "red blue green"), [], "three words in another order")
-    expect_equal(await found(store, "gree"), [], "half a word")
+    expect_equal(await found(store, "blue", "red"), [("s1", 4), ("s1", 2)], what="two phrases in any order")
+    expect_equal(await found(store, "red blue green"), [], what="three words in another order")
+    expect_equal(await found(store, "gree"), [], what="half a word")
 
 
 @requirement(111, "B60", needs=NEEDS)
@@ -50,11 +50,11 @@ async def a_prefix_goes_on(subject: Subject) -> None:
     """With `prefix` the last term of a phrase may go on, and only the last."""
     store = await subject.open()
     await subject.begin(store, "s1")
-    await tell(subject, store, "s1", "store stores", "stone storm", "restore")
+    await tell(subject, store, "store stores", "stone storm", "restore")
     sto = Phrase(("sto",), prefix=True)
-    expect_equal(await found(store, sto), [("s1", 3), ("s1", 2)], "a prefix")
-    expect_equal(await found(store, Phrase(("store", "sto"), prefix=True)), [("s1", 2)], "a phrase with a prefix")
-    expect_equal(await found(store, Phrase(("sto", "storm"), prefix=True)), [], "a prefix before the last term")
+    expect_equal(await found(store, sto), [("s1", 3), ("s1", 2)], what="a prefix")
+    expect_equal(await found(store, Phrase(("store", "sto"), prefix=True)), [("s1", 2)], what="a phrase with a prefix")
+    expect_equal(await found(store, Phrase(("sto", "storm"), prefix=True)), [], what="a prefix before the last term")
 
 
 @requirement(112, "B60", needs=NEEDS)
@@ -80,14 +80,14 @@ async def odd_terms_are_plain_text(subject: Subject) -> None:
         "ß",
     ]
     for term in odd:
-        seq = (await subject.say(store, "s1", term)).last_seq
+        seq = (await subject.say(store, "s1", text=term)).last_seq
         await store.index([IndexEntry("s1", seq, ("before", term, "after"))], indexed={"s1": seq})
     for number, term in enumerate(odd, 2):
-        expect_equal(await found(store, Phrase((term,))), [("s1", number)], f"the term {term[:20]!r}")
+        expect_equal(await found(store, Phrase((term,))), [("s1", number)], what=f"the term {term[:20]!r}")
         phrase = Phrase(("before", term, "after"))
-        expect_equal(await found(store, phrase), [("s1", number)], f"the phrase around {term[:20]!r}")
+        expect_equal(await found(store, phrase), [("s1", number)], what=f"the phrase around {term[:20]!r}")
     for term in ('"', "*", "'", "a OR b", "c:", "-x", "^", "(", "空悬"):
-        expect_equal(await found(store, Phrase((term,))), [], f"the term {term!r} that nothing holds")
+        expect_equal(await found(store, Phrase((term,))), [], what=f"the term {term!r} that nothing holds")
 
 
 @requirement(113, "B60", needs=NEEDS)
@@ -99,7 +99,7 @@ async def search_pages_hold_every_hit_once(subject: Subject) -> None:
     expected = []
     for number in range(21):
         session_id = f"s{number % 3 + 1}"
-        await tell(subject, store, session_id, f"word number{number}")
+        await tell(subject, store, f"word number{number}", session_id=session_id)
         expected.append((session_id, number // 3 + 2))
         subject.clock.advance(1)
     for limit in (1, 4, 21, 50):
@@ -112,7 +112,7 @@ async def search_pages_hold_every_hit_once(subject: Subject) -> None:
             cursor = page.cursor
             if cursor is None:
                 break
-        expect_equal(hits, expected[::-1], f"the hits by pages of {limit}")
+        expect_equal(hits, expected[::-1], what=f"the hits by pages of {limit}")
 
 
 @requirement(114, "B60", "A20", needs=NEEDS)
@@ -123,7 +123,7 @@ async def search_keeps_to_its_conditions(subject: Subject) -> None:
     await subject.begin(store, "b", tenant="t1", owner="o2", status="archived")
     await subject.begin(store, "c", tenant="t2", owner="o1")
     for session_id in ("a", "b", "c"):
-        await tell(subject, store, session_id, "word")
+        await tell(subject, store, "word", session_id=session_id)
     cases: list[tuple[dict[str, Any], set[str]]] = [
         ({}, {"a", "b", "c"}),
         ({"session_id": "b"}, {"b"}),
@@ -136,7 +136,7 @@ async def search_keeps_to_its_conditions(subject: Subject) -> None:
         ({"statuses": frozenset()}, set()),
     ]
     for conditions, expected in cases:
-        expect_equal({hit[0] for hit in await found(store, "word", **conditions)}, expected, f"{conditions}")
+        expect_equal({hit[0] for hit in await found(store, "word", **conditions)}, expected, what=f"{conditions}")
 
 
 @requirement(115, "B50", needs=NEEDS)
@@ -144,11 +144,11 @@ async def indexing_twice_is_harmless(subject: Subject) -> None:
     """Entries taken in again, alone or with others, give each hit once."""
     store = await subject.open()
     await subject.begin(store, "s1")
-    await tell(subject, store, "s1", "word one", "word two")
+    await tell(subject, store, "word one", "word two")
     again = [IndexEntry("s1", 2, ("word", "one")), IndexEntry("s1", 3, ("word", "two"))]
     await store.index(again, indexed={"s1": 3})
     await store.index(again + again, indexed={"s1": 3})
-    expect_equal(await found(store, "word"), [("s1", 3), ("s1", 2)], "the hits")
+    expect_equal(await found(store, "word"), [("s1", 3), ("s1", 2)], what="the hits")
 
 
 @requirement(116, "B50", needs=NEEDS)
@@ -157,16 +157,18 @@ async def the_index_says_how_far_it_is(subject: Subject) -> None:
     store = await subject.open()
     await subject.begin(store, "s1")
     await subject.begin(store, "s2")
-    await tell(subject, store, "s1", "word")
+    await tell(subject, store, "word")
     listed = (await store.list(SessionQuery(unindexed=True))).items
-    expect_equal([head.session_id for head in listed], ["s2"], "the sessions behind")
+    expect_equal([head.session_id for head in listed], ["s2"], what="the sessions behind")
     head = await store.head("s1")
-    expect_equal(head and head.indexed_seq, 2, "indexed_seq")
+    expect_equal(head and head.indexed_seq, 2, what="indexed_seq")
     await store.index([], indexed={"s2": 1})
-    expect_equal((await store.list(SessionQuery(unindexed=True))).items, (), "the sessions behind after catching up")
-    await subject.say(store, "s1", "more")
+    expect_equal(
+        (await store.list(SessionQuery(unindexed=True))).items, (), what="the sessions behind after catching up"
+    )
+    await subject.say(store, "s1", text="more")
     listed = (await store.list(SessionQuery(unindexed=True))).items
-    expect_equal([each.session_id for each in listed], ["s1"], "the sessions behind after an append")
+    expect_equal([each.session_id for each in listed], ["s1"], what="the sessions behind after an append")
 
 
 @requirement(117, "B50", needs=NEEDS)
@@ -174,13 +176,13 @@ async def a_dropped_index_is_built_anew(subject: Subject) -> None:
     """After `drop_index` nothing is found and everything is behind; indexing again finds all again."""
     store = await subject.open()
     await subject.begin(store, "s1")
-    await tell(subject, store, "s1", "word")
+    await tell(subject, store, "word")
     await store.drop_index()
-    expect_equal(await found(store, "word"), [], "hits after dropping")
+    expect_equal(await found(store, "word"), [], what="hits after dropping")
     head = await store.head("s1")
-    expect_equal(head and (head.indexed_seq, head.last_seq), (0, 2), "the head after dropping")
+    expect_equal(head and (head.indexed_seq, head.last_seq), (0, 2), what="the head after dropping")
     await store.index([IndexEntry("s1", 2, ("word",))], indexed={"s1": 2})
-    expect_equal(await found(store, "word"), [("s1", 2)], "hits after building anew")
+    expect_equal(await found(store, "word"), [("s1", 2)], what="hits after building anew")
 
 
 @requirement(118, "B60", needs=NEEDS)
@@ -188,11 +190,11 @@ async def only_what_was_indexed_is_found(subject: Subject) -> None:
     """The log itself is not searched, and entries of unknown sessions make no session."""
     store = await subject.open()
     await subject.begin(store, "s1")
-    await subject.say(store, "s1", "word")
-    expect_equal(await found(store, "word"), [], "a word that was not indexed")
+    await subject.say(store, "s1", text="word")
+    expect_equal(await found(store, "word"), [], what="a word that was not indexed")
     await store.index([IndexEntry("ghost", 1, ("word",))], indexed={"ghost": 1})
-    expect_equal(await store.head("ghost"), None, "the head of an unknown session")
-    expect_equal(await found(store, "word"), [], "hits of an unknown session")
+    expect_equal(await store.head("ghost"), None, what="the head of an unknown session")
+    expect_equal(await found(store, "word"), [], what="hits of an unknown session")
 
 
 @requirement(119, "B60", needs=NEEDS)
@@ -212,9 +214,9 @@ async def the_index_survives_reopening(subject: Subject) -> None:
     """What was indexed is found after the store was closed and opened, without indexing again."""
     store = await subject.open()
     await subject.begin(store, "s1")
-    await tell(subject, store, "s1", "one word", "two word")
+    await tell(subject, store, "one word", "two word")
     store = await subject.reopen()
-    expect_equal(await found(store, "word"), [("s1", 3), ("s1", 2)], "the hits")
-    expect_equal((await store.search(SearchQuery((Phrase(("one",)),)))).items, (Hit("s1", 2),), "one hit")
+    expect_equal(await found(store, "word"), [("s1", 3), ("s1", 2)], what="the hits")
+    expect_equal((await store.search(SearchQuery((Phrase(("one",)),)))).items, (Hit("s1", 2),), what="one hit")
     head = await store.head("s1")
-    expect_equal(head and head.indexed_seq, 3, "indexed_seq")
+    expect_equal(head and head.indexed_seq, 3, what="indexed_seq")

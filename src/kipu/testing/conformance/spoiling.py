@@ -20,7 +20,7 @@ async def fill(subject: Subject) -> list[StoredEvent]:
     store = await subject.open()
     await subject.begin(store, "s1")
     for number in range(40):
-        await subject.say(store, "s1", f"{number}." + subject.canary() * 100)
+        await subject.say(store, "s1", text=f"{number}." + subject.canary() * 100)
     log = await whole_log(store, "s1")
     await subject.close()
     return log
@@ -119,7 +119,7 @@ async def nothing_unreadable_is_overwritten(subject: Subject) -> None:
     except (StoreError, AssertionError):
         pass
     except Exception as error:  # noqa: BLE001 - a refusal of another kind is judged by its name below
-        expect_equal(type(error).__module__, "kipu.errors", f"the module of {type(error).__name__}")
+        expect_equal(type(error).__module__, "kipu.errors", what=f"the module of {type(error).__name__}")
     await subject.close()
     probe = largest[:200]
     kept = [path for path in root.rglob("*") if path.is_file() and probe in path.read_bytes()]

@@ -76,7 +76,7 @@ class Subject:
         record = self.record("begin", event_type="session_init")
         return await store.append(session_id, [record], head=self.first_patch(**fields))
 
-    async def say(self, store: EventStore, session_id: str, text: str = "hello", **options: Any) -> Appended:
+    async def say(self, store: EventStore, session_id: str, *, text: str = "hello", **options: Any) -> Appended:
         """Append one user message."""
         return await store.append(session_id, [self.record(text)], **options)
 

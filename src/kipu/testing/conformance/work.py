@@ -16,7 +16,7 @@ async def runnable_ids(subject: Subject, store: EventStore, *, limit: int = 100)
     return [head.session_id for head in await store.runnable(now=subject.clock.iso(), limit=limit)]
 
 
-async def arrive(subject: Subject, store: EventStore, session_id: str, **fields: Any) -> None:
+async def arrive(subject: Subject, store: EventStore, *, session_id: str, **fields: Any) -> None:
     """Append a message that waits."""
     await subject.say(store, session_id, head=HeadPatch(insert_at={"waiting": [0]}, set=fields))
 
@@ -27,11 +27,11 @@ async def a_waiting_message_is_work(subject: Subject) -> None:
     store = await subject.open()
     await subject.begin(store, "idle")
     await subject.begin(store, "s1")
-    expect_equal(await runnable_ids(subject, store), [], "before anything arrived")
-    await arrive(subject, store, "s1")
-    expect_equal(await runnable_ids(subject, store), ["s1"], "with a waiting message")
+    expect_equal(await runnable_ids(subject, store), [], what="before anything arrived")
+    await arrive(subject, store, session_id="s1")
+    expect_equal(await runnable_ids(subject, store), ["s1"], what="with a waiting message")
     await subject.say(store, "s1", head=HeadPatch(discard={"waiting": [2]}))
-    expect_equal(await runnable_ids(subject, store), [], "after it was consumed")
+    expect_equal(await runnable_ids(subject, store), [], what="after it was consumed")
 
 
 @requirement(101, "C14", "A39")
@@ -40,17 +40,17 @@ async def a_leased_session_is_nobody_elses_work(subject: Subject) -> None:
     store = await subject.open()
     for session_id in ("s1", "s2", "s3"):
         await subject.begin(store, session_id)
-        await arrive(subject, store, session_id)
+        await arrive(subject, store, session_id=session_id)
     released = await subject.claim(store, "s1", owner="h/b/1/1/released", ttl_s=3600)
     await subject.claim(store, "s2", owner="h/b/2/2/expires", ttl_s=15)
     await subject.claim(store, "s3", owner="h/b/3/3/dies", ttl_s=3600)
-    expect_equal(await runnable_ids(subject, store), [], "while all are held")
+    expect_equal(await runnable_ids(subject, store), [], what="while all are held")
     await store.release(released)
-    expect_equal(await runnable_ids(subject, store), ["s1"], "after a release")
+    expect_equal(await runnable_ids(subject, store), ["s1"], what="after a release")
     subject.clock.advance(15.1)
-    expect_equal(sorted(await runnable_ids(subject, store)), ["s1", "s2"], "after an expiry")
+    expect_equal(sorted(await runnable_ids(subject, store)), ["s1", "s2"], what="after an expiry")
     subject.liveness.kill("h/b/3/3/dies")
-    expect_equal(sorted(await runnable_ids(subject, store)), ["s1", "s2", "s3"], "after a death")
+    expect_equal(sorted(await runnable_ids(subject, store)), ["s1", "s2", "s3"], what="after a death")
 
 
 @requirement(102, "C12")
@@ -58,11 +58,11 @@ async def quiet_time_delays_work(subject: Subject) -> None:
     """Work with `not_before` is runnable only from then on."""
     store = await subject.open()
     await subject.begin(store, "s1")
-    await arrive(subject, store, "s1", not_before=subject.clock.iso(10))
+    await arrive(subject, store, session_id="s1", not_before=subject.clock.iso(10))
     subject.clock.advance(9.9)
-    expect_equal(await runnable_ids(subject, store), [], "before the time")
+    expect_equal(await runnable_ids(subject, store), [], what="before the time")
     subject.clock.advance(0.2)
-    expect_equal(await runnable_ids(subject, store), ["s1"], "after the time")
+    expect_equal(await runnable_ids(subject, store), ["s1"], what="after the time")
 
 
 @requirement(103, "A41", "A39")
@@ -71,12 +71,12 @@ async def the_longest_due_come_first(subject: Subject) -> None:
     store = await subject.open()
     for session_id, offset in (("late", 30), ("early", 10), ("middle", 20), ("never", 5000)):
         await subject.begin(store, session_id)
-        await arrive(subject, store, session_id, not_before=subject.clock.iso(offset))
+        await arrive(subject, store, session_id=session_id, not_before=subject.clock.iso(offset))
     await subject.begin(store, "now")
-    await arrive(subject, store, "now")
+    await arrive(subject, store, session_id="now")
     subject.clock.advance(60)
-    expect_equal(await runnable_ids(subject, store), ["now", "early", "middle", "late"], "the order")
-    expect_equal(await runnable_ids(subject, store, limit=2), ["now", "early"], "the first two")
+    expect_equal(await runnable_ids(subject, store), ["now", "early", "middle", "late"], what="the order")
+    expect_equal(await runnable_ids(subject, store, limit=2), ["now", "early"], what="the first two")
 
 
 @requirement(104, "A71", "C13", "C14", "C15")
@@ -97,7 +97,7 @@ async def open_turns_are_work_by_their_state(subject: Subject) -> None:
         await subject.begin(store, session_id)
         await subject.say(store, session_id, head=HeadPatch(set=fields))
     expected = {session_id for session_id, (_, due) in cases.items() if due}
-    expect_equal(set(await runnable_ids(subject, store)), expected, "runnable sessions")
+    expect_equal(set(await runnable_ids(subject, store)), expected, what="runnable sessions")
 
 
 @requirement(105, "C5", "B2", needs=("persistent",))
@@ -106,9 +106,9 @@ async def work_survives_reopening(subject: Subject) -> None:
     store = await subject.open()
     for session_id in ("idle", "s1"):
         await subject.begin(store, session_id)
-    await arrive(subject, store, "s1")
+    await arrive(subject, store, session_id="s1")
     store = await subject.reopen()
-    expect_equal(await runnable_ids(subject, store), ["s1"], "runnable sessions")
+    expect_equal(await runnable_ids(subject, store), ["s1"], what="runnable sessions")
 
 
 @requirement(106, "A41")
@@ -117,7 +117,7 @@ async def held_sessions_do_not_hide_others(subject: Subject) -> None:
     store = await subject.open()
     for number in range(12):
         await subject.begin(store, f"s{number:02}")
-        await arrive(subject, store, f"s{number:02}", not_before=subject.clock.iso(-100 + number))
+        await arrive(subject, store, session_id=f"s{number:02}", not_before=subject.clock.iso(-100 + number))
     for number in range(10):
         await subject.claim(store, f"s{number:02}", ttl_s=3600)
-    expect_equal(await runnable_ids(subject, store, limit=2), ["s10", "s11"], "the two that nobody holds")
+    expect_equal(await runnable_ids(subject, store, limit=2), ["s10", "s11"], what="the two that nobody holds")
