@@ -328,10 +328,10 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.subject.place.capabilities.search)
     @rule(session_id=SESSIONS, term=st.sampled_from(["red", "blue", "悬空"]))
     def take_in(self, session_id: str, *, term: str) -> None:
-        """Index the newest event of a session under a term."""
+        """Index the newest event of a session under a term, or again under the one it has: an event's terms never change."""
         session = self.model.sessions.get(session_id)
         if session is not None:
-            entry = IndexEntry(session_id, session.last_seq, ("first", term))
+            entry = IndexEntry(session_id, session.last_seq, session.terms.get(session.last_seq, ("first", term)))
             self.run(self.store.index([entry], indexed={session_id: session.last_seq}))
             session.terms[session.last_seq] = entry.terms
             session.indexed_seq = max(session.indexed_seq, session.last_seq)
