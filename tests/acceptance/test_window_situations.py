@@ -73,11 +73,10 @@ def test_situations_make_accepted_windows(name: str, target: str) -> None:
     """Every situation is accepted on every rung of the ladder, says what was adjusted, and leaves the log alone (A2, C7, C8)."""
     items = log_of(*SITUATIONS[name])
     before = copy.deepcopy(items)
-    for ladder in LADDER:
-        rendering = build_window(items, policy=WindowPolicy(ladder=ladder), target=target)
-        assert _complaints(rendering, ladder=ladder) == []
+    renderings = [build_window(items, policy=WindowPolicy(ladder=ladder), target=target) for ladder in LADDER]
+    assert [_complaints(shown, ladder=ladder) for shown, ladder in zip(renderings, LADDER, strict=True)] == [[]] * 4
     assert items == before
-    assert rendering.adjustments or name.startswith("65")
+    assert renderings[-1].adjustments
 
 
 def neutral(items: list[Item]) -> list[dict[str, Any]]:

@@ -101,6 +101,10 @@ class Boundaries:
         """Say whether any event of the exchange is pinned: a pin keeps its whole exchange (B36)."""
         return bool(self.pins) and any(item.seq in self.pins for item in exchange.items())
 
+    def in_effect(self) -> list[Item]:
+        """Return the instruction and the summary that the last jump let be in effect, as far as there are any."""
+        return [item for item in (self.instruction, self.summary) if item is not None]
+
     @property
     def tokens(self) -> int:
         """Return what the instruction and the summary cost."""

@@ -31,6 +31,17 @@ def is_undone(seq: int, ranges: Sequence[tuple[int, int]]) -> bool:
     return any(low < seq < high for low, high in ranges)
 
 
+def undone_anchor(
+    items: Sequence[Item], ranges: Sequence[tuple[int, int]], *, last_change: int, known: int | None
+) -> int | None:
+    """Return where a window must be read anew from, when a rewind led to before what last changed its beginning."""
+    for item in items:
+        event = item.event
+        if isinstance(event, RewindEvent) and event.to_seq < last_change and (event.to_seq, item.seq) in ranges:
+            known = event.window_seq
+    return known
+
+
 def standing(items: Sequence[Item]) -> list[Item]:
     """Return the items that no rewind undid.
 

@@ -37,18 +37,18 @@ _KINDS = bytes(ord(_kind(byte)) for byte in range(256))
 
 # Fitted to o200k on English, code, Chinese, JSON, logs and base64 (docs/concepts/windows.md), those that a plain
 # bytes/4 undercounts weighed upwards. Pairs count where one kind of byte meets another, which is where tokens end.
-_LOWER_WEIGHT = 0.117
-_WEIGHTS = MappingProxyType({b"u": 0.0, b"d": 0.653, b"s": 0.406, b"n": 1.496, b"p": 0.992})
+_LOWER_WEIGHT = 0.105
+_WEIGHTS = MappingProxyType({b"u": 0.0, b"d": 0.664, b"s": 0.549, b"n": 1.23, b"p": 0.902})
 _PAIR_WEIGHTS = MappingProxyType(
     {
-        b"lu": 2.074,
-        b"ld": 0.831,
-        b"uu": 1.037,
-        b"pp": -1.422,
-        b"ss": -0.777,
+        b"lu": 2.028,
+        b"ld": 0.841,
+        b"uu": 1.208,
+        b"pp": -1.061,
+        b"ss": -0.994,
     }
 )
-_ALL_WEIGHTS = MappingProxyType({**_WEIGHTS, b"2": 0.211, b"3": 0.708, b"4": 2.5, b"c": 0.0})
+_ALL_WEIGHTS = MappingProxyType({**_WEIGHTS, b"2": 0.179, b"3": 0.719, b"4": 2.5, b"c": 0.0})
 
 
 class EstimateCounter:

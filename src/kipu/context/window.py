@@ -10,7 +10,7 @@ from kipu.context.assembly import Assembly
 from kipu.context.boundary import BOUNDARY_EVENTS, Boundaries, recorded_start, recorded_users
 from kipu.context.content import shown_blobs
 from kipu.context.item import Item
-from kipu.context.log_view import is_undone, standing, undone_ranges
+from kipu.context.log_view import is_undone, standing, undone_anchor, undone_ranges
 from kipu.context.policy import WindowPolicy
 from kipu.context.rendering import Rendering
 from kipu.context.retention import change_pins, is_queued, limit_pins, still_needed
@@ -103,17 +103,10 @@ class Window:
         self._assembly.add_apart(kept)
         self._apart = len(self._assembly.exchanges)
         self._has_lead = self._apart > 0 and bool(kept)
-        self._note_rewinds(ranges)
-        self._view = WindowView()
-
-    def _note_rewinds(self, ranges: Sequence[tuple[int, int]]) -> None:
         bounds = self._boundaries
-        settled_by = [bounds.jumped_at, self.start_seq - 1]
-        settled_by += [item.seq for item in (bounds.instruction, bounds.summary) if item is not None]
-        for item in self._items:
-            event = item.event
-            if isinstance(event, RewindEvent) and event.to_seq < max(settled_by) and (event.to_seq, item.seq) in ranges:
-                self.reload_from = event.window_seq
+        last_change = max(self.start_seq - 1, bounds.jumped_at, *(item.seq for item in bounds.in_effect()))
+        self.reload_from = undone_anchor(self._items, ranges, last_change=last_change, known=self.reload_from)
+        self._view = WindowView()
 
     def _apply(self, item: Item) -> bool:
         """Apply the next event; say whether it changed what was there before, so that all must be built again."""
@@ -268,7 +261,7 @@ class Window:
 
         They are messages that a turn in the window consumed, user messages that a jump kept, and events pinned since.
         """
-        wanted = self._assembly.missing.union(
+        wanted = (self._assembly.missing - self._settled).union(
             self._anchor, (s for s, on in self._boundaries.earlier_pins.items() if on)
         )
         known = self._earlier.keys() | self._pinned.keys()
@@ -290,7 +283,10 @@ class Window:
         Raises:
             InvalidQueryError: there is no such target.
         """
-        lost = [Adjustment("message_missing", seq, "a turn consumed it") for seq in sorted(self._assembly.missing)]
+        lost = [
+            Adjustment("message_missing", seq, "a turn consumed it")
+            for seq in sorted(self._assembly.missing - self._settled)
+        ]
         before = [*self._assembly.adjustments, *self._assembly.pending_adjustments(), *lost]
         reader = Reader(self.policy, provider, model, media)
         head = (self._boundaries.shown_instruction, self._boundaries.summary)
