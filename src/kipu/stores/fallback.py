@@ -91,7 +91,7 @@ class FallbackStore:
     async def recover(self) -> builtins.list[MergeReport]:
         """Merge every session that the spool holds and say what became of each. Raises: StoreUnavailableError."""
         done = []
-        for session_id in await self._spool.spooled():
+        for session_id in await self._spool.spool.session_ids():
             report = await self._merge(session_id)
             if report is not None:
                 done.append(report)
@@ -116,7 +116,7 @@ class FallbackStore:
             return await self._merge_alone(session_id)
 
     async def _merge_alone(self, session_id: str) -> MergeReport | None:
-        if not self._spool.holds(session_id):
+        if not self._spool.spool.holds(session_id):
             return None
         merge = SpoolMerge(await self._there(), self._spool, session_id, clock=self._clock)
         report = await merge.run()
@@ -126,12 +126,12 @@ class FallbackStore:
 
     async def _merged(self, session_id: str, *, alone: bool = False) -> bool:
         """Try to merge a session; return False when the spool still holds it."""
-        if not self._spool.holds(session_id):
+        if not self._spool.spool.holds(session_id):
             return True
         try:
             await (self._merge_alone(session_id) if alone else self._merge(session_id))
         except (StoreUnavailableError, LeaseRequiredError):
-            return not self._spool.holds(session_id)
+            return not self._spool.spool.holds(session_id)
         return True
 
     async def _key_is_merged(self, key: str | None, session_id: str) -> bool:
@@ -194,7 +194,7 @@ class FallbackStore:
             return await primary.append(session_id, records, bind=bind, **how)
 
         async def on_spool() -> Appended:
-            known = await self._spool.known_outcome(idempotency_key) if idempotency_key is not None else None
+            known = await self._spool.spool.known_outcome(idempotency_key) if idempotency_key is not None else None
             if known is not None:
                 return known
             return await self._spool.append(session_id, records, bind=await self._binding_for_spool(bind), **how)
@@ -238,7 +238,7 @@ class FallbackStore:
 
     async def _seed(self, session_id: str, refusal: StoreUnavailableError | None) -> None:
         """Begin the session in the spool where the primary's log ends, with its head and its lease."""
-        spooled = await self._spool.head(session_id) if self._spool.holds(session_id) else None
+        spooled = await self._spool.head(session_id) if self._spool.spool.holds(session_id) else None
         if spooled is not None and spooled.last_seq:
             return
         try:
@@ -248,7 +248,9 @@ class FallbackStore:
             raise refusal or error from error
         if head is None or not head.last_seq:
             raise SessionNotFoundError(session_id=session_id)
-        await self._spool.seed_lease(session_id, owner=head.lease_owner, token=head.lease_token, until=head.lease_until)
+        await self._spool.spool.seed_lease(
+            session_id, owner=head.lease_owner, token=head.lease_token, until=head.lease_until
+        )
         said = {"spool": {"base_seq": head.base_seq, "last_seq": head.last_seq}}
         record = Record(MARKER_ID, MARKER_TYPE, iso_from_us(self._clock.now_us()), orjson.dumps(said))
         row = head_to_json(head)
@@ -333,7 +335,9 @@ class FallbackStore:
 
     async def _held(self) -> set[str]:
         """Try to merge everything; return the ids of the sessions that the spool still holds."""
-        return {session_id for session_id in await self._spool.spooled() if not await self._merged(session_id)}
+        return {
+            session_id for session_id in await self._spool.spool.session_ids() if not await self._merged(session_id)
+        }
 
     async def runnable(self, *, now: str, limit: int) -> builtins.list[Head]:
         """Return sessions with work of both."""

@@ -64,16 +64,16 @@ class SpoolMerge:
             batches = await self._batches()
             if batches is None:
                 break
-            lease = await self._spool.lease_state(self._session_id)
+            lease = await self._spool.spool.lease_state(self._session_id)
             last_seq = batches[-1].last_seq if batches else 0
             await self._merge(batches, lease)
-            if await self._spool.forget(self._session_id, last_seq=last_seq):
+            if await self._spool.spool.forget(self._session_id, last_seq=last_seq):
                 break
         return MergeReport(self._session_id, self._merged, self._fork_id, self._forked, tuple(self._notes))
 
     async def _batches(self) -> list[Batch] | None:
         try:
-            return await self._spool.batches(self._session_id)
+            return await self._spool.spool.batches(self._session_id)
         except SessionNotFoundError:
             return None  # another process has merged it
 
@@ -117,7 +117,7 @@ class SpoolMerge:
                 await self._primary.put_blob(self._session_id, await self._spool.get_blob(self._session_id, digest))
 
     async def _copy_bindings(self) -> None:
-        for key in await self._spool.keys_of(self._session_id):
+        for key in await self._spool.spool.keys_of(self._session_id):
             actual = await self._primary.resolve(key)
             if actual != self._session_id:
                 await self._primary.bind(key, self._session_id, expected=actual)

@@ -27,7 +27,9 @@ class Desk:
 
     def __init__(self, shelf: Shelf) -> None:
         self._shelf = shelf
-        self._reader = shelf.index if shelf.settings.read_only else Index(shelf.root, url=shelf.settings.url)
+        self._reader = (
+            shelf.index if shelf.settings.read_only else Index(shelf.settings.index_folder, url=shelf.settings.url)
+        )
         self._mutex = threading.Lock()
         self._compared = False
         self._seen_changes = shelf.notes.place()
@@ -74,7 +76,7 @@ class Desk:
     async def catch_up(self) -> None:
         """Make the index true before it is listed: once per process against every log, and after a process has died."""
         shelf = self._shelf
-        if not self._compared:
+        if not self._compared or shelf.settings.remote:
             await asyncio.to_thread(shelf.refresh_all)
             self._compared = True
         elif shelf.stale or self._others_died(await self.ask(Index.writers)):

@@ -28,6 +28,13 @@ class Settings:
     durability: Durability = "fsync"
     segment_bytes: int = SEGMENT_BYTES
     format: int = FORMAT  # what the folder says
+    index_root: str = ""  # where the index is, when it is not in the folder
+    remote: str = ""  # the kind of network file system it is on
+
+    @property
+    def index_folder(self) -> str:
+        """Return the folder of the index."""
+        return self.index_root or self.root
 
     @property
     def read_only(self) -> bool:

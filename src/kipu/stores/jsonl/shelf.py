@@ -57,8 +57,8 @@ class Shelf:
         self.clock = clock
         self.liveness = liveness
         self.owner = owner
-        self.index = Index(self.root, url=settings.url, in_memory=settings.read_only)
-        self.index_lock = FileLock(os.path.join(self.root, "index.lock"))
+        self.index = Index(settings.index_folder, url=settings.url, in_memory=settings.read_only)
+        self.index_lock = FileLock(os.path.join(settings.index_folder, "index.lock"))
         self.bindings = Bindings(self.root, sync=settings.syncs)
         self.notes = ChangeNotes(self.root)
         self.stale: set[str] = set()  # sessions whose index row could not be written

@@ -16,6 +16,7 @@ from kipu.errors import (
     NewerFormatError,
     SessionNotFoundError,
     StoreClosedError,
+    StoreUrlError,
 )
 from kipu.ports.clock import Clock
 from kipu.ports.head import EMPTY_PATCH, Head, HeadPatch, head_from_json
@@ -37,27 +38,21 @@ from kipu.ports.store import (
     StoredEvent,
 )
 from kipu.stores.admission import AppendRequest
+from kipu.stores.file_system import file_system_kind, is_network
 from kipu.stores.follow import Announcer, follow_pages
 from kipu.stores.host import this_process_owner
 from kipu.stores.jsonl.blobs import blob_digests, get_blob, put_blob
 from kipu.stores.jsonl.desk import Desk
 from kipu.stores.jsonl.erasing import erase_session, finish_erasures
 from kipu.stores.jsonl.failure import translating
-from kipu.stores.jsonl.layout import prepare_root
+from kipu.stores.jsonl.layout import local_index_folder, prepare_root
 from kipu.stores.jsonl.lease import LeaseState, lease_of
 from kipu.stores.jsonl.log import GoneError, LogView
 from kipu.stores.jsonl.queue import CommitQueue
 from kipu.stores.jsonl.reader import OutOfOrderError
 from kipu.stores.jsonl.settings import BUFFER_S, FORMAT, LOSS_WINDOWS, SEGMENT_BYTES, Durability, Settings
 from kipu.stores.jsonl.shelf import WAIT_S, OpenLog, Shelf
-from kipu.stores.jsonl.spooling import (
-    Batch,
-    forget_session,
-    lease_state,
-    read_batches,
-    seed_lease,
-    spooled_ids,
-)
+from kipu.stores.jsonl.spool import Spool
 from kipu.stores.jsonl.tracking import Tracker
 from kipu.stores.jsonl.verifying import verify_store
 from kipu.stores.leasing import claimed, released, renewed
@@ -90,6 +85,8 @@ class JsonlStore:
         liveness: Liveness,
         durability: Durability = "fsync",
         segment_bytes: int = SEGMENT_BYTES,
+        network: str = "allow",
+        kind_of: Callable[[str], str] = file_system_kind,
         name: str = "store",
         url: str | None = None,
     ) -> JsonlStore:
@@ -117,6 +114,8 @@ class JsonlStore:
         liveness: Liveness,
         durability: Durability = "fsync",
         segment_bytes: int = SEGMENT_BYTES,
+        network: str = "allow",
+        kind_of: Callable[[str], str] = file_system_kind,
         name: str = "store",
         url: str | None = None,
     ) -> JsonlStore:
@@ -124,9 +123,14 @@ class JsonlStore:
         engine.check_engine()
         path = os.path.abspath(root)
         address = url or f"jsonl://{path}"
+        if durability not in LOSS_WINDOWS:
+            raise StoreUrlError(url=address, reason=f"durability is one of {', '.join(LOSS_WINDOWS)}")
+        kind = kind_of(path)
+        remote = kind if is_network(kind) else ""
         with translating(address):
+            elsewhere = local_index_folder(path, kind=remote, network=network, environment=os.environ, url=address)
             found = prepare_root(path, url=address, sync=durability != "os")
-        settings = Settings(path, address, durability, segment_bytes, found)
+        settings = Settings(path, address, durability, segment_bytes, found, elsewhere, remote)
         owner = this_process_owner(f"{name}-{os.urandom(6).hex()}")
         shelf = Shelf(settings, clock=clock, liveness=liveness, owner=owner)
         try:
@@ -148,7 +152,10 @@ class JsonlStore:
     def describe(self) -> StoreDescription:
         """Return what this store is."""
         settings = self._settings
-        notes = ("index.sqlite is a cache: delete it and it is made anew from the logs",)
+        notes: tuple[str, ...] = ("index.sqlite is a cache: delete it and it is made anew from the logs",)
+        if settings.remote:
+            place = f"on a network file system ({settings.remote}): the index is in {settings.index_folder}"
+            notes += (f"{place}, a key holds for this machine, and locks are only as good as the server's",)
         return StoreDescription(
             settings.url,
             "jsonl",
@@ -414,61 +421,10 @@ class JsonlStore:
         with translating(self._settings.url):
             return await asyncio.to_thread(verify_store, self._shelf, session_id)
 
-    # -- being a spool ---------------------------------------------------------------------------------------------------
-
-    def holds(self, session_id: str) -> bool:
-        """Return True when there is a session of this id, at the cost of one question to the system."""
-        return self._shelf.folder_exists(session_id)
-
-    async def spooled(self) -> builtins.list[str]:
-        """Return the ids of all sessions, oldest first."""
-        self._check_open()
-        return [*await asyncio.to_thread(spooled_ids, self._shelf)]
-
-    async def batches(self, session_id: str) -> builtins.list[Batch]:
-        """Return every append of a session as it was made. Raises: SessionNotFoundError."""
-        self._check_open()
-        try:
-            return await asyncio.to_thread(read_batches, self._shelf, session_id)
-        except GoneError:
-            raise SessionNotFoundError(session_id=session_id) from None
-
-    async def known_outcome(self, idempotency_key: str) -> Appended | None:
-        """Return what was appended under a key, or None."""
-        now_us = self._shelf.now_us()
-        return await self._desk.ask(lambda index: index.outcome(idempotency_key, now_us=now_us))
-
-    async def keys_of(self, session_id: str) -> builtins.list[str]:
-        """Return the keys that lead to a session."""
-        self._check_open()
-
-        def look(wait_s: float) -> builtins.list[str]:
-            with self._shelf.bindings.lock.held(wait_s=wait_s):
-                self._shelf.bindings.refresh(self._shelf.settle)
-                return self._shelf.bindings.of_session(session_id)
-
-        with translating(self._settings.url):
-            return await self._desk.run(look)
-
-    async def seed_lease(self, session_id: str, *, owner: str | None, token: int, until: str | None) -> None:
-        """Give a session that is about to begin the lease it has in another store."""
-        self._check_writable()
-        with translating(self._settings.url):
-            await asyncio.to_thread(seed_lease, self._shelf, session_id, owner=owner, token=token, until=until)
-
-    async def lease_state(self, session_id: str) -> LeaseState:
-        """Return owner, token and expiry of a session's lease. Raises: SessionNotFoundError."""
-        self._check_open()
-        try:
-            return await asyncio.to_thread(lease_state, self._shelf, session_id)
-        except GoneError:
-            raise SessionNotFoundError(session_id=session_id) from None
-
-    async def forget(self, session_id: str, *, last_seq: int) -> bool:
-        """Remove a session without a tombstone, unless it has grown beyond `last_seq`: then return False."""
-        self._check_writable()
-        with translating(self._settings.url):
-            return await asyncio.to_thread(forget_session, self._shelf, session_id, last_seq=last_seq)
+    @property
+    def spool(self) -> Spool:
+        """Return what a fallback needs of this store beyond the contract."""
+        return Spool(self._shelf, self._desk)
 
     async def close(self) -> None:
         """Commit what was accepted, put it on the medium and close every file."""

@@ -1,0 +1,71 @@
+"""A JSONL store as the spool of a fallback: what that needs beyond the contract."""
+
+from __future__ import annotations
+
+import asyncio
+
+from kipu.errors import SessionNotFoundError
+from kipu.ports.store import Appended
+from kipu.stores.jsonl.desk import Desk
+from kipu.stores.jsonl.failure import translating
+from kipu.stores.jsonl.lease import LeaseState
+from kipu.stores.jsonl.log import GoneError
+from kipu.stores.jsonl.shelf import Shelf
+from kipu.stores.jsonl.spooling import Batch, forget_session, lease_state, read_batches, seed_lease, spooled_ids
+
+
+class Spool:
+    """Give whole batches back, take leases over, and forget sessions without a tombstone."""
+
+    def __init__(self, shelf: Shelf, desk: Desk) -> None:
+        self._shelf = shelf
+        self._desk = desk
+
+    def holds(self, session_id: str) -> bool:
+        """Return True when there is a session of this id, at the cost of one question to the system."""
+        return self._shelf.folder_exists(session_id)
+
+    async def session_ids(self) -> list[str]:
+        """Return the ids of all sessions, oldest first."""
+        return [*await asyncio.to_thread(spooled_ids, self._shelf)]
+
+    async def batches(self, session_id: str) -> list[Batch]:
+        """Return every append of a session as it was made. Raises: SessionNotFoundError."""
+        try:
+            return await asyncio.to_thread(read_batches, self._shelf, session_id)
+        except GoneError:
+            raise SessionNotFoundError(session_id=session_id) from None
+
+    async def known_outcome(self, idempotency_key: str) -> Appended | None:
+        """Return what was appended under a key, or None."""
+        now_us = self._shelf.now_us()
+        return await self._desk.ask(lambda index: index.outcome(idempotency_key, now_us=now_us))
+
+    async def keys_of(self, session_id: str) -> list[str]:
+        """Return the keys that lead to a session."""
+        bindings = self._shelf.bindings
+
+        def look(wait_s: float) -> list[str]:
+            with bindings.lock.held(wait_s=wait_s):
+                bindings.refresh(self._shelf.settle)
+                return bindings.of_session(session_id)
+
+        with translating(self._shelf.settings.url):
+            return await self._desk.run(look)
+
+    async def seed_lease(self, session_id: str, *, owner: str | None, token: int, until: str | None) -> None:
+        """Give a session that is about to begin the lease it has in another store."""
+        with translating(self._shelf.settings.url):
+            await asyncio.to_thread(seed_lease, self._shelf, session_id, owner=owner, token=token, until=until)
+
+    async def lease_state(self, session_id: str) -> LeaseState:
+        """Return owner, token and expiry of a session's lease. Raises: SessionNotFoundError."""
+        try:
+            return await asyncio.to_thread(lease_state, self._shelf, session_id)
+        except GoneError:
+            raise SessionNotFoundError(session_id=session_id) from None
+
+    async def forget(self, session_id: str, *, last_seq: int) -> bool:
+        """Remove a session without a tombstone, unless it has grown beyond `last_seq`: then return False."""
+        with translating(self._shelf.settings.url):
+            return await asyncio.to_thread(forget_session, self._shelf, session_id, last_seq=last_seq)
