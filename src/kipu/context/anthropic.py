@@ -44,7 +44,11 @@ class AnthropicShape:
         blocks: list[Message] = []
         for block in content:
             if block["type"] == "reasoning":
-                blocks += thinking_blocks(self.reader, block)
+                sealed = thinking_blocks(self.reader, block)
+                if blocks and blocks[0]["type"] not in {"thinking", "redacted_thinking"} and sealed:
+                    self.reader.note("reasoning_dropped", "a message with thinking must start with it")
+                else:
+                    blocks += sealed
             elif block["type"] == "tool_call":
                 blocks.append(self._call(block))
             else:
