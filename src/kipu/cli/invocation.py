@@ -35,8 +35,11 @@ class Invocation:
         return self.output.json
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a command's work to its end."""
-        return asyncio.run(work)
+        """Run a command's work to its end. Raises: KeyboardInterrupt, also where Ctrl-C cancelled it from within."""
+        try:
+            return asyncio.run(work)
+        except asyncio.CancelledError:
+            raise KeyboardInterrupt from None
 
     @asynccontextmanager
     async def manager(self) -> AsyncIterator[SessionManager]:

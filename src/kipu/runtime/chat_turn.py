@@ -12,6 +12,7 @@ from kipu.errors import ModelContextOverflowError, ModelError, ModelRefusedError
 from kipu.events.content import Content, ProviderMark
 from kipu.events.conversation import AgentMessageEvent, ModelCallEvent, ToolCallEvent, ToolResultEvent, UserMessageEvent
 from kipu.events.event import SessionEvent
+from kipu.events.turn import TurnFinishedEvent, TurnStartedEvent
 from kipu.manager.session import Session
 from kipu.manager.turn import Outcome
 from kipu.ports.model import ModelClient, ModelEvent, ModelReply, ModelRequest, ModelStream
@@ -94,25 +95,37 @@ class ChatTurn:
         if self._stream is not None:
             self._stream.interrupt()
 
-    async def run_waiting(self) -> AsyncIterator[TurnReport]:
+    async def run_waiting(self, *, until: int | None = None) -> AsyncIterator[TurnReport]:
         """Finish a turn that a dead process left open, then answer each waiting message in its own turn, in order (A39).
 
-        Yields how each turn went, as it ends. Ends early after one that was not completed.
+        With `until`, those up to this seq: what arrives later is for whoever sent it. Yields how each turn went, as it ends;
+        ends early after one that was not completed.
+        Raises: SessionBusyError, LeaseLostError, StoreError.
         """
-        await self._session.refresh()
         report: TurnReport | None = None
         try:
+            await self._session.refresh()
             if self._session.head.open_turn is not None:
                 report = await self._finish_open_turn()
                 if report is not None:
                     yield report
-            while (
-                self._session.head.waiting and not self._stopped and (report is None or report.outcome == "completed")
-            ):
-                report = await self.run([self._session.head.waiting[0]])
+            while not self._stopped and (report is None or report.outcome == "completed"):
+                report = await self._run_next(until)
+                if report is None:
+                    return
                 yield report
         finally:
             self._stopped = False
+
+    async def _run_next(self, until: int | None) -> TurnReport | None:
+        """Answer the first waiting message; which one that is can only be known under the lock."""
+        await self._session.lock.acquire(wait_s=self._wait_s)
+        try:
+            await self._session.refresh()
+            waiting = [seq for seq in self._session.head.waiting if until is None or seq <= until]
+            return await self.run(waiting[:1]) if waiting else None
+        finally:
+            await self._session.lock.release()
 
     async def run(self, consumes: Sequence[int] = ()) -> TurnReport:
         """Answer these messages in one turn; without any, answer the window as it stands.
@@ -121,6 +134,18 @@ class ChatTurn:
         """
         async with self._session.turn(consumes=list(consumes), wait_s=self._wait_s) as turn:
             return await self._answer(turn)
+
+    async def answer_to(self, seq: int) -> TurnReport | None:
+        """Return how the turn went that answered this message, whoever ran it; None while there is none."""
+        turn_id, answer = "", None
+        async for event in self._session.events(after=seq):
+            if isinstance(event, TurnStartedEvent) and seq in event.consumes:
+                turn_id = event.turn_id
+            elif isinstance(event, AgentMessageEvent) and event.turn_id == turn_id:
+                answer = event
+            elif isinstance(event, TurnFinishedEvent) and event.turn_id == turn_id:
+                return TurnReport(turn_id, event.outcome, answer)
+        return None
 
     async def _finish_open_turn(self) -> TurnReport | None:
         async with ReopenedTurn(self._session, wait_s=self._wait_s) as turn:

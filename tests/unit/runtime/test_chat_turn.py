@@ -23,7 +23,7 @@ from kipu.manager.session import Session
 from kipu.ports.model import ModelEvent, TextDelta
 from kipu.runtime.chat_turn import ChatTurn, TurnReport, policy_for, receive_message
 from kipu.runtime.models.demo import CONTEXT_WINDOW_TOKENS, DemoModelClient
-from kipu.runtime.models.pydantic_ai_client import open_provider_client
+from kipu.runtime.models.pydantic_ai_client import PydanticAIClient, open_provider_client
 from kipu.runtime.shown_window import call_of_turn, model_calls, replay
 from kipu.testing.fake_provider import FakeAnswer, FakeCall, FakeFailure, FakeProvider
 from kipu.testing.validators import validate
@@ -39,6 +39,7 @@ class Talk:
     manager: SessionManager
     session: Session
     provider: FakeProvider
+    model: PydanticAIClient
     turn: ChatTurn
     pieces: list[str] = field(default_factory=list)
     came: asyncio.Event = field(default_factory=asyncio.Event)
@@ -76,7 +77,7 @@ async def talking(*answers: FakeAnswer | FakeFailure) -> AsyncIterator[Talk]:
         client = open_provider_client(MODEL, base_url=provider.base_url, api_key="k", key_variable="THE_KEY")
         async with await open_manager("memory://") as manager:
             session = await manager.get_or_create("cli:default")
-            talk = Talk(manager, session, provider, ChatTurn(session, client))
+            talk = Talk(manager, session, provider, client, ChatTurn(session, client))
 
             def show(event: ModelEvent) -> None:
                 if isinstance(event, TextDelta):
@@ -311,6 +312,36 @@ async def test_turns_answer_waiting_messages_in_order() -> None:
         assert [report.outcome for report in reports] == ["completed", "completed"]
         sent = [[message["content"] for message in request.json()["messages"]] for request in talk.provider.asked]
         assert sent == [["first"], ["first", "One.", "second"]]
+
+
+async def test_turns_leave_later_messages_to_their_senders() -> None:
+    """Only messages up to one's own are answered, and one answered elsewhere can be looked up."""
+    async with talking(FakeAnswer("One."), FakeAnswer("Two.")) as talk:
+        first = await receive_message(talk.session, "first", channel="cli", sender_id="local")
+        second = await receive_message(talk.session, "second", channel="cli", sender_id="local")
+        assert len([report async for report in talk.turn.run_waiting(until=first)]) == 1
+        assert talk.session.head.waiting == (second,)
+        assert await talk.turn.answer_to(second) is None
+        assert len([report async for report in talk.turn.run_waiting(until=second)]) == 1
+        found = await talk.turn.answer_to(first)
+        assert found is not None
+        assert found.answer is not None
+        assert (found.outcome, found.answer.content) == ("completed", "One.")
+
+
+async def test_turns_of_two_workers_never_answer_a_message_twice() -> None:
+    """Two that both want to answer what waits take turns, and each message is answered once (C5, A39)."""
+    async with talking(*(FakeAnswer(f"{number}.") for number in range(9))) as talk:
+        for number in range(4):
+            await receive_message(talk.session, f"question {number}", channel="cli", sender_id="local")
+
+        async def work() -> int:
+            worker = ChatTurn(talk.session, talk.model)
+            return len([report async for report in worker.run_waiting()])
+
+        assert sum(await asyncio.gather(work(), work(), work())) == 4
+        consumed = [event.consumes for event in await talk.events() if isinstance(event, TurnStartedEvent)]
+        assert sorted(consumed) == [[2], [3], [4], [5]]
 
 
 async def test_turn_left_open_by_a_dead_process_is_finished_first() -> None:

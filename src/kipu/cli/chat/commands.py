@@ -155,7 +155,7 @@ async def _stats(chat: Conversation, rest: str) -> None:
 
 async def _retry(chat: Conversation, rest: str) -> None:
     _current(chat)
-    await chat.answer(again=True)
+    await chat.answer()
 
 
 async def _help(chat: Conversation, rest: str) -> None:

@@ -12,6 +12,7 @@ from kipu.cli.chat.commands import COMMANDS, run_command
 from kipu.cli.chat.standing import show_standing
 from kipu.cli.exit_code import ExitCode
 from kipu.errors import KipuError, ModelError, StoreError
+from kipu.events.content import text_of
 from kipu.ports.model import ModelEvent, ReasoningDelta, TextDelta
 from kipu.runtime.chat_turn import ChatTurn, TurnReport, policy_for, receive_message
 from kipu.runtime.models.loader import find_model, open_model
@@ -168,20 +169,23 @@ class Conversation:
     async def say(self, text: str) -> None:
         """Store a message, then have it answered."""
         session = await self.ensure_session()
-        await receive_message(session, text, channel="cli", sender_id=self.manager.principal.id)
-        await self.answer()
+        seq = await receive_message(session, text, channel="cli", sender_id=self.manager.principal.id)
+        await self.answer(seq)
 
-    async def answer(self, *, again: bool = False) -> None:
-        """Answer what waits; with `again` and nothing waiting, the window as it stands."""
+    async def answer(self, seq: int | None = None) -> None:
+        """Answer what waits, up to the message `seq`; without one and with nothing waiting, the window as it stands."""
         session = await self.ensure_session()
         turn = ChatTurn(session, self.model, on_event=self._show, wait_s=BUSY_WAIT_S)
         answered = False
         with _CtrlC(turn) as ctrl_c:
-            async for report in turn.run_waiting():
+            async for report in turn.run_waiting(until=seq):
                 answered = True
                 self._finish(session, report)
-            if again and not answered:
+            if seq is None and not answered:
                 self._finish(session, await turn.run())
+        if seq is not None and not answered and (elsewhere := await turn.answer_to(seq)) is not None:
+            self.screen.piece(text_of(elsewhere.answer.content) if elsewhere.answer is not None else "")
+            self._finish(session, elsewhere)
         if ctrl_c.pressed:
             self._code = ExitCode.INTERRUPTED
 
@@ -219,30 +223,34 @@ class Conversation:
 
 
 class _CtrlC:
-    """Let Ctrl-C end the running answer and not the chat; a second one ends the turn whatever it waits for."""
+    """Let Ctrl-C end the running answer and not the chat; a second one ends the turn whatever it waits for.
+
+    A plain handler, and not the loop's: one that the loop delivers later would be lost when the turn ends meanwhile.
+    """
 
     def __init__(self, turn: ChatTurn) -> None:
         self._turn = turn
+        self._loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
         self._before: Any = None
         self._is_set = False
         self.pressed = 0
 
-    def _stop(self) -> None:
+    def _press(self, *_signal: object) -> None:
         self.pressed += 1
+        self._loop.call_soon_threadsafe(self._stop, self.pressed)
+
+    def _stop(self, pressed: int) -> None:
         self._turn.interrupt()
-        if self.pressed > 1 and self._task is not None:
+        if pressed > 1 and self._task is not None:
             self._task.cancel()
 
     def __enter__(self) -> Self:
-        self._before = signal.getsignal(signal.SIGINT)
-        # Where there are no such handlers, Ctrl-C ends the chat.
-        with suppress(NotImplementedError, RuntimeError, ValueError):
-            asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._stop)
+        with suppress(ValueError):  # not the main thread: nobody presses keys here
+            self._before = signal.signal(signal.SIGINT, self._press)
             self._is_set = True
         return self
 
     def __exit__(self, *_error: object) -> None:
         if self._is_set:
-            asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
             signal.signal(signal.SIGINT, self._before)
