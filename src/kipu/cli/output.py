@@ -23,6 +23,7 @@ class Output:
     def __init__(self, *, json: bool, colours: str) -> None:
         self.json = json
         self._colours = colours
+        self._consoles: dict[bool, Console] = {}
 
     @property
     def rich(self) -> bool:
@@ -31,12 +32,17 @@ class Output:
 
     def console(self, *, stderr: bool = False) -> Console:
         """Return a rich console under the colour setting."""
-        from rich.console import Console
+        if stderr not in self._consoles:
+            from rich.console import Console
 
-        always, never = self._colours == "always", self._colours == "never"
-        return Console(
-            stderr=stderr, force_terminal=True if always else None, no_color=True if never else None, highlight=False
-        )
+            always, never = self._colours == "always", self._colours == "never"
+            self._consoles[stderr] = Console(
+                stderr=stderr,
+                force_terminal=True if always else None,
+                no_color=True if never else None,
+                highlight=False,
+            )
+        return self._consoles[stderr]
 
     def emit(self, value: Any) -> None:
         """Write one JSON value to stdout."""

@@ -37,13 +37,21 @@ async def _window(invocation: Invocation, text: str, target: str, *, bounds: dic
 
     from kipu.cli.reference import find_session
     from kipu.cli.window_view import window_json, window_lines
+    from kipu.context.policy import WindowPolicy
+    from kipu.runtime.shown_window import last_call
 
     async with invocation.manager() as manager:
         session = await find_session(manager, text)
-        if bounds:
-            changes: dict[str, Any] = dict(bounds)
-            await session.set_policy(replace(session.policy, **changes))
-        rendering = await session.render(target)
+        # As the last model was shown it: under its budget, and with the reasoning that only it may read.
+        call = await last_call(session)
+        shown = call.window if call is not None else {}
+        policy = WindowPolicy.from_json(shown["policy"]) if "policy" in shown else session.policy
+        changes: dict[str, Any] = dict(bounds)
+        policy = replace(policy, **changes)
+        if policy != session.policy:
+            await session.set_policy(policy)
+        reader = shown.get("reader", {})
+        rendering = await session.render(target, provider=reader.get("provider"), model=reader.get("model"))
         if invocation.json:
             invocation.output.emit(window_json(session, rendering))
             return

@@ -20,6 +20,7 @@ from kipu.ports.store import EventStore
 from kipu.session.fold import fold
 
 TARGET = "neutral"
+RECENT_EVENTS = 500
 
 
 def window_record(rendering: Rendering, history: LiveHistory, *, provider: str, model: str) -> dict[str, Any]:
@@ -76,6 +77,12 @@ async def _reopened(store: EventStore, items: Sequence[Item], *, call: ModelCall
 async def model_calls(session: Session) -> list[ModelCallEvent]:
     """Return every model call of the session in order."""
     return [event async for event in session.events() if isinstance(event, ModelCallEvent)]
+
+
+async def last_call(session: Session) -> ModelCallEvent | None:
+    """Return the newest model call, if it is among the newest events."""
+    recent = await session.get_recent_events(RECENT_EVENTS)
+    return next((event for event in reversed(recent) if isinstance(event, ModelCallEvent)), None)
 
 
 def call_of_turn(calls: Sequence[ModelCallEvent], turn: str | int) -> ModelCallEvent:

@@ -134,6 +134,7 @@ def test_window_shows_what_the_model_is_shown(kipu: CommandLine) -> None:
     assert [message["role"] for message in window["messages"]] == ["user", "assistant", "user", "assistant"]
     assert window["tokens"] > 0
     assert window["adjustments"] == []
+    assert window["policy"] == kipu.run("replay", session_id, "--json").json["window"]["policy"]
     for target in ("openai_chat", "openai_responses", "anthropic", "gemini"):
         assert "hello" in kipu.run("window", session_id, "--target", target, "--json").stdout
         assert "hello" in kipu.run("window", session_id, "--target", target).stdout

@@ -69,6 +69,6 @@ async def _chat(invocation: Invocation, wanted: Wanted) -> ExitCode:
         )
         try:
             await conversation.begin(session)
-            return await conversation.talk(line_source(conversation.completions))
+            return await conversation.talk(line_source(conversation.completions, is_edited=not invocation.json))
         finally:
             await conversation.close()

@@ -28,9 +28,9 @@ class LineSource(Protocol):
         ...
 
 
-def line_source(completions: Completions) -> LineSource:
-    """Return an editor where a person types, else the lines of stdin."""
-    if sys.stdin.isatty() and sys.stdout.isatty():
+def line_source(completions: Completions, *, is_edited: bool) -> LineSource:
+    """Return an editor where a person types and stdout is theirs, else the lines of stdin."""
+    if is_edited and sys.stdin.isatty() and sys.stdout.isatty():
         try:
             return EditedLines(completions)
         except ImportError:
