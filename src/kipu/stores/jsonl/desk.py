@@ -32,7 +32,7 @@ class Desk:
         )
         self._mutex = threading.Lock()
         self._compared = False
-        self._seen_changes = shelf.notes.place()
+        self._seen_changes = shelf.notes.stamp()
 
     async def run(self, work: Callable[[float], T]) -> T:
         """Run `work(wait_s)` in place, or in a thread when it would have to wait."""
@@ -160,7 +160,7 @@ class Desk:
 
     def changed(self) -> bool:
         """Return True when somebody has appended since this was asked last."""
-        before, self._seen_changes = self._seen_changes, self._shelf.notes.place()
+        before, self._seen_changes = self._seen_changes, self._shelf.notes.stamp()
         return self._seen_changes != before
 
     def close(self) -> None:

@@ -101,6 +101,8 @@ class JsonlStore:
             liveness=liveness,
             durability=durability,
             segment_bytes=segment_bytes,
+            network=network,
+            kind_of=kind_of,
             name=name,
             url=url,
         )

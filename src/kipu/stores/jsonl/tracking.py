@@ -21,7 +21,7 @@ class Tracker:
         self._notes = notes
         self._read = read
         # "From now on" begins when somebody asks to follow, not when the first event is waited for.
-        self._place = notes.place()
+        self._place, _ = notes.read(None)
         self._seen = desk.ask_now(Index.last_seqs)
         self._waiting: list[str] = []
 

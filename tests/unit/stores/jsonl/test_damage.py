@@ -1,0 +1,154 @@
+"""Torn, fused, spliced and overwritten logs: what they cost, and what is said of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kipu.ports.store import SessionQuery
+from tests.unit.stores.jsonl.kit import begin, fill, log_of, opened, record, texts
+
+NUL = b"\0"
+
+
+async def _made(folder: Path, count: int = 5) -> Path:
+    async with opened(folder) as store:
+        await begin(store)
+        await fill(store, count)
+    return log_of(folder)
+
+
+@pytest.mark.parametrize(
+    "tail", [b'{"seq":7,"b":5,"event', NUL * 4096, b'{"seq":7' + NUL * 100, b"\xff\xfe{", b"x" * 200_000]
+)
+async def test_torn_tail_is_moved_aside_before_the_next_append(tmp_path: Path, tail: bytes) -> None:
+    """A torn end goes to quarantine before the next event is written (JL-10, JL-11, JL-14, A53, C16, situations 2, 3, 6)."""
+    path = await _made(tmp_path)
+    whole = path.read_bytes()
+    path.write_bytes(whole + tail)
+    async with opened(tmp_path) as store:
+        assert await texts(store) == ["begin", *"12345"]
+        torn = [damage for damage in await store.verify("one") if damage.reason == "torn"]
+        assert [(damage.offset, damage.length) for damage in torn] == [(len(whole), len(tail))]
+        await fill(store, 1)
+        assert await texts(store) == ["begin", *"12345", "1"]
+        kept = [damage for damage in await store.verify("one") if "quarantine" in damage.where]
+        assert [(damage.offset, damage.length) for damage in kept] == [(len(whole), len(tail))]
+    held = (tmp_path / "store" / kept[0].where).read_bytes()
+    assert held.endswith(tail)
+    assert path.read_bytes().startswith(whole + b'{"seq":7,')
+
+
+async def test_fused_line_gives_the_record_behind_the_torn_one(tmp_path: Path) -> None:
+    """A whole record on the same physical line as a torn one is read (JL-8, situations 1, 8)."""
+    path = await _made(tmp_path)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:3]) + lines[3][:40] + b"".join(lines[3:]))
+    async with opened(tmp_path) as store:
+        assert await texts(store) == ["begin", *"12345"]
+        damages = await store.verify("one")
+        assert [(d.reason, d.offset, d.length) for d in damages] == [("checksum", len(b"".join(lines[:3])), 40)]
+
+
+async def test_damaged_line_hides_only_itself(tmp_path: Path) -> None:
+    """A line in the middle that does not hold costs that event, whichever way it is read (JL-8, A53, B28, situation 4)."""
+    path = await _made(tmp_path)
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[3] = b"{oops\n"
+    path.write_bytes(b"".join(lines))
+    async with opened(tmp_path) as store:
+        assert await texts(store) == ["begin", *"1245"]
+        assert await texts(store, backwards=True, limit=3) == ["5", "4", "2"]
+        found = {(d.reason, d.seq) for d in await store.verify("one")}
+        assert found == {("checksum", None), ("gap", 4)}
+        await fill(store, 1)
+        assert await texts(store, after=5) == ["5", "1"]
+        head = await store.head("one")
+        assert head is not None
+        assert head.last_seq == 7
+
+
+@pytest.mark.parametrize(
+    ("order", "shown", "reasons"),
+    [
+        ([0, 1, 2, 3, 4, 5, 2], "12345", {"duplicate"}),
+        ([0, 1, 4, 5, 2, 3, 4, 5], "12345", {"order", "duplicate"}),
+        ([0, 1, 3, 2, 4, 5], "12345", {"order"}),
+        ([0, 1, 2, 4, 5], "1245", {"gap"}),
+    ],
+)
+async def test_spliced_log_shows_every_event_once(
+    tmp_path: Path, order: list[int], shown: str, reasons: set[str]
+) -> None:
+    """Lines that were copied, moved or cut out cost at most themselves, and are reported (JL-9, C16)."""
+    path = await _made(tmp_path)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[number] for number in order))
+    async with opened(tmp_path) as store:
+        assert await texts(store) == ["begin", *shown]
+        assert await texts(store, backwards=True) == ["begin", *shown][::-1]
+        assert {damage.reason for damage in await store.verify("one")} == reasons
+
+
+async def test_batch_without_its_last_line_does_not_exist(tmp_path: Path) -> None:
+    """A batch that was cut at the end is moved aside as a whole; in the middle its lines stay (JL-10, C2)."""
+    path = await _made(tmp_path)
+    async with opened(tmp_path) as store:
+        await store.append("one", [record("a"), record("b"), record("c")])
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:-1]) + lines[-1][:-9])
+    async with opened(tmp_path) as store:
+        assert await texts(store) == ["begin", *"12345"]
+        await fill(store, 1)
+        assert await texts(store, after=6) == ["1"]
+        kept = [damage for damage in await store.verify("one") if "quarantine" in damage.where]
+        assert kept[0].offset == len(b"".join(lines[:6]))
+
+
+async def test_bom_and_empty_lines_are_passed_over(tmp_path: Path) -> None:
+    """A byte order mark and blank lines cost nothing (JL-7, situation 10)."""
+    path = await _made(tmp_path)
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\n\n", 2))
+    async with opened(tmp_path) as store:
+        assert await texts(store) == ["begin", *"12345"]
+        assert await texts(store, backwards=True, limit=2) == ["5", "4"]
+        assert await store.verify("one") == []
+
+
+@pytest.mark.parametrize("content", [b"", b"\n\n"])
+async def test_empty_log_is_listed_and_may_be_begun(tmp_path: Path, content: bytes) -> None:
+    """A file without a record is an empty session, no error and no ghost (JL-15, situation 11)."""
+    path = log_of(tmp_path)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    async with opened(tmp_path) as store:
+        listed = (await store.list(SessionQuery())).items
+        assert [(head.session_id, head.event_count) for head in listed] == [("one", 0)]
+        assert await texts(store) == []
+
+
+async def test_foreign_line_is_reported_and_not_shown(tmp_path: Path) -> None:
+    """A line of another session in this one's file is no event of this session (JL-7, B38, situation 41)."""
+    async with opened(tmp_path) as store:
+        await begin(store)
+        await begin(store, "two")
+        await fill(store, 1, "two")
+    stray = log_of(tmp_path, "two").read_bytes().splitlines(keepends=True)[1]
+    with log_of(tmp_path).open("ab") as file:
+        file.write(stray)
+    async with opened(tmp_path) as store:
+        assert await texts(store) == ["begin"]
+        assert [damage.reason for damage in await store.verify("one")] == ["foreign"]
+
+
+async def test_large_record_is_not_damage(tmp_path: Path) -> None:
+    """A record of 20 MB is written, found from both ends and passed over like any other (situation 17)."""
+    async with opened(tmp_path) as store:
+        await begin(store)
+        await store.append("one", [record("x" * 20_000_000)])
+        await fill(store, 1)
+    async with opened(tmp_path) as store:
+        assert await texts(store, backwards=True, limit=1) == ["1"]
+        assert [len(text) for text in await texts(store)] == [5, 20_000_000, 1]
+        assert await store.verify() == []
