@@ -60,6 +60,14 @@ class KipuGroup(TyperGroup):
         made: Any = typer.main.get_command(module.app)
         return made.commands[cmd_name] if cmd_name in getattr(made, "commands", {}) else made
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Return the rest of the words; `--resume=ID` is also written so, though the session is a word of its own."""
+        words: list[str] = []
+        for word in args:
+            name, equals, value = word.partition("=")
+            words.extend([name, value] if name == "--resume" and equals else [word])
+        return super().parse_args(ctx, words)
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command; no traceback for what Kipu can name."""
         try:

@@ -84,6 +84,7 @@ def test_chat_resumes_by_id_title_or_words(kipu: CommandLine) -> None:
         before = len(kipu.events(penguins))
         assert kipu.chat("hello again", options=("--resume", *target)).code == 0
         assert len(kipu.events(penguins)) > before
+    assert penguins in kipu.chat("and again", options=(f"--resume={penguins}",)).stderr
 
 
 def test_chat_names_the_candidates_when_several_fit(kipu_sqlite: CommandLine) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -178,28 +180,28 @@ def test_completion_offers_session_ids_with_titles(kipu_sqlite: CommandLine) -> 
     assert kipu_sqlite.process().stderr == ""
 
 
-def test_listing_loads_no_more_than_it_needs(kipu_sqlite: CommandLine) -> None:
-    """`kipu ls` loads no model, screen or manager: that is what keeps it quick."""
-    import subprocess
-    import sys
-
+@pytest.mark.parametrize(
+    ("words", "never"),
+    [
+        (("ls", "--json"), {"rich", "kipu.manager.manager", "kipu.events.registry", "kipu.runtime"}),
+        (("search", "x"), {"rich", "kipu.runtime"}),
+        (("chat",), {"rich"}),
+    ],
+)
+def test_commands_load_no_more_than_they_need(
+    kipu_sqlite: CommandLine, words: tuple[str, ...], never: set[str]
+) -> None:
+    """No command loads a model or screen library that it does not use: that is what keeps `kipu ls` quick."""
     program = (
         "import sys, kipu.cli, json\ntry: kipu.cli.main()\nexcept SystemExit: print(json.dumps(sorted(sys.modules)))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program, "ls", "--json"],
-        capture_output=True, text=True, env=kipu_sqlite.process_environment(), check=True,
+        [sys.executable, "-c", program, *words],
+        input="hello\n", capture_output=True, text=True, env=kipu_sqlite.process_environment(), check=True,
     )  # fmt: skip
     loaded = set(json.loads(done.stdout.splitlines()[-1]))
-    assert not loaded & {
-        "rich",
-        "textual",
-        "prompt_toolkit",
-        "pydantic_ai",
-        "kipu.manager.manager",
-        "kipu.events.registry",
-    }
-    assert not any(name.startswith(("kipu.runtime", "kipu.testing")) for name in loaded)
+    screens_and_models = {"textual", "prompt_toolkit", "pydantic_ai", "openai", "anthropic", "kipu.testing"}
+    assert not loaded & (never | screens_and_models)
 
 
 def test_public_door_names_each_home_once() -> None:

@@ -23,7 +23,7 @@ def chat(
     *,
     target: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[ID or WORDS]", help="With --resume: which session.", autocompletion=complete_session),
+        typer.Argument(metavar="ID or WORDS", help="With --resume: which session.", autocompletion=complete_session),
     ] = None,
     last: Annotated[bool, typer.Option("--continue", "-c", help="Go on with the project's newest session.")] = False,
     resume: Annotated[
