@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from kipu.context.rendering import Rendering
     from kipu.manager.session import Session
 
+_LISTS = ("messages", "input", "contents")  # where a target's body has the messages
+
 
 def window_json(session: Session, rendering: Rendering) -> dict[str, Any]:
     """Return a window with everything that is known of it."""
@@ -30,6 +32,9 @@ def window_json(session: Session, rendering: Rendering) -> dict[str, Any]:
 
 def window_lines(session: Session, rendering: Rendering) -> Iterator[str]:
     """Yield a window line by line: every message, then what it costs and what was changed for it."""
+    for name, value in rendering.payload.items():
+        if value is not rendering.messages and name not in _LISTS:  # the instruction, where a target keeps it apart
+            yield f"{name}: {value if isinstance(value, str) else orjson.dumps(value).decode()}"
     for message in rendering.messages:
         yield from message_lines(message)
     policy = session.policy

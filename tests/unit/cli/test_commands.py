@@ -142,6 +142,23 @@ def test_window_shows_what_the_model_is_shown(kipu: CommandLine) -> None:
     assert kipu.run("window", session_id, "--target", "nobody").code == 2
 
 
+@pytest.mark.parametrize("target", ["neutral", "openai_chat", "openai_responses", "anthropic", "gemini"])
+def test_window_shows_the_instruction_once(kipu_sqlite: CommandLine, target: str) -> None:
+    """The system prompt is shown once, also where the target keeps it apart from the messages (C8)."""
+    import asyncio
+
+    from kipu import InstructionEvent, UserMessageEvent, open_manager
+
+    async def fill() -> None:
+        async with await open_manager(kipu_sqlite.store) as manager:
+            session = await manager.get_or_create("cli:default")
+            await session.add_events([InstructionEvent(content="Be brief."), UserMessageEvent(content="hi")])
+
+    asyncio.run(fill())
+    shown = kipu_sqlite.run("window", "cli:default", "--target", target).stdout
+    assert (shown.count("Be brief."), shown.count("hi\n")) == (1, 1)
+
+
 def test_replay_checks_the_digest_of_a_past_call(kipu: CommandLine) -> None:
     """`replay` renders what the model was shown then, not now, and its digest is the recorded one (C6)."""
     session_id = talk(kipu, "hello", "and now?")
