@@ -1,0 +1,172 @@
+"""The merge: in order, once, after a kill too; leases; and what came too late."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from kipu.errors import LeaseLostError, StoreUnavailableError
+from kipu.ports.head import HeadPatch
+from tests.unit.stores.fallback.kit import begin, log, pair, record
+
+
+@pytest.mark.parametrize("left", range(5))
+async def test_merge_that_was_cut_goes_on_where_it_was(tmp_path: Path, left: int) -> None:
+    """Cut after any number of batches and continued by another process, nothing is lost or doubled (A49, C16)."""
+    async with pair(tmp_path) as (store, primary):
+        await begin(store)
+        primary.refuses = True
+        for text in "abcd":
+            await store.append("one", [record(text)])
+        primary.refuses, primary.appends_left = False, left
+        if left < 4:
+            with pytest.raises(StoreUnavailableError):
+                await store.recover()
+        else:
+            await store.recover()
+    async with pair(tmp_path) as (store, primary):
+        whole = [(1, "begin one"), (2, "a"), (3, "b"), (4, "c"), (5, "d")]
+        assert await log(store) == await log(primary) == whole
+
+
+async def test_append_that_had_happened_after_all_is_not_doubled(tmp_path: Path) -> None:
+    """A batch that the primary wrote although it said no is known by its event's id (A49, C2)."""
+    async with pair(tmp_path) as (store, primary):
+        await begin(store)
+        primary.refuses = True
+        await store.append("one", [record("a")])
+        await primary.inner.append("one", [record("a")])
+        primary.refuses = False
+        assert await log(store) == [(1, "begin one"), (2, "a")]
+
+
+async def test_holder_goes_on_over_refusal_and_merge(tmp_path: Path) -> None:
+    """A turn that began in the primary runs on in the spool, and in the primary again, under one token (LS-8, C3, A39)."""
+    async with pair(tmp_path) as (store, primary):
+        await begin(store)
+        lease = await store.claim("one", owner="a", ttl_s=30)
+        assert lease is not None
+        for text in "abcd":
+            primary.refuses = text in "bc"
+            await store.append("one", [record(text, "agent_message")], token=lease.token)
+            assert await store.claim("one", owner="b", ttl_s=30) is None
+            lease = await store.renew(lease)
+        assert await log(primary) == [(1, "begin one"), (2, "a"), (3, "b"), (4, "c"), (5, "d")]
+        assert await store.release(lease, expected_seq=5)
+        head = await primary.head("one")
+        assert head is not None
+        assert (head.lease_owner, head.lease_token) == (None, 1)
+
+
+async def test_claim_while_the_primary_refuses_is_kept_by_the_merge(tmp_path: Path) -> None:
+    """A lease of the spool is the primary's after the merge; older tokens are stale in both (LS-8, LS-1, C3)."""
+    async with pair(tmp_path) as (store, primary):
+        await begin(store)
+        old = await store.claim("one", owner="a", ttl_s=30)
+        assert old is not None
+        primary.refuses = True
+        await store.release(old)
+        new = await store.claim("one", owner="b", ttl_s=30)
+        assert new is not None
+        assert new.token == 2
+        await store.append("one", [record("a", "agent_message")], token=new.token)
+        primary.refuses = False
+        await store.append("one", [record("b", "agent_message")], token=new.token)
+        with pytest.raises(LeaseLostError):
+            await store.append("one", [record("c", "agent_message")], token=old.token)
+        head = await primary.head("one")
+        assert head is not None
+        assert (head.lease_owner, head.lease_token) == ("b", 2)
+        assert await log(primary) == [(1, "begin one"), (2, "a"), (3, "b")]
+
+
+async def test_nobody_claims_a_session_before_it_is_merged(tmp_path: Path) -> None:
+    """A claim merges first, so that the turn sees what was spooled (LS-8, A49)."""
+    async with pair(tmp_path) as (store, primary):
+        await begin(store)
+        primary.refuses = True
+        await store.append("one", [record("a")])
+        primary.refuses = False
+        assert await store.claim("one", owner="a", ttl_s=30) is not None
+        assert await log(primary) == [(1, "begin one"), (2, "a")]
+
+
+async def test_stale_turn_goes_to_a_reported_fork_and_arrivals_merge(tmp_path: Path) -> None:
+    """Somebody took the session over in the primary: the old turn is kept apart, what people said is not (LS-9, C3, A49)."""
+    async with pair(tmp_path) as (store, primary):
+        await begin(store)
+        lease = await store.claim("one", owner="a", ttl_s=30)
+        assert lease is not None
+        primary.refuses = True
+        await store.append("one", [record("said")], head=HeadPatch(insert_at={"waiting": [0]}))
+        await store.append("one", [record("old answer", "agent_message")], token=lease.token)
+        await primary.inner.release(lease)
+        other = await primary.inner.claim("one", owner="b", ttl_s=30)
+        assert other is not None
+        await primary.inner.append("one", [record("new answer", "agent_message")], token=other.token)
+        primary.refuses = False
+        (report,) = await store.recover()
+        assert await log(store) == [(1, "begin one"), (2, "new answer"), (3, "said")]
+        assert (report.merged, report.forked) == (1, 1)
+        assert report.forked_to is not None
+        fork = await store.head(report.forked_to)
+        assert fork is not None
+        assert (fork.forked_from, fork.base_seq, fork.owner) == ("one", 1, "me")
+        events = await store.read(report.forked_to)
+        assert [(event.seq, event.record.event_type) for event in events] == [(2, "session_init"), (3, "agent_message")]
+        assert any(report.forked_to in note for note in store.describe().notes)
+        head = await store.head("one")
+        assert head is not None
+        assert head.waiting == (3,)
+
+
+async def test_arrivals_of_both_sides_are_kept_in_order(tmp_path: Path) -> None:
+    """What another process could still write comes before what was spooled, and patches name the final numbers (A49)."""
+    async with pair(tmp_path) as (store, primary):
+        await begin(store)
+        primary.refuses = True
+        arrives = HeadPatch(insert_at={"waiting": [0]})
+        await store.append("one", [record("a")], head=arrives)
+        await store.append("one", [record("b", "message_settled")], head=HeadPatch(discard={"waiting": [2]}))
+        await store.append("one", [record("c")], head=arrives)
+        await primary.inner.append("one", [record("x")], head=arrives)
+        primary.refuses = False
+        assert await log(store) == [(1, "begin one"), (2, "x"), (3, "a"), (4, "b"), (5, "c")]
+        head = await store.head("one")
+        assert head is not None
+        assert head.waiting == (2, 5)
+
+
+async def test_followers_see_each_event_once_over_a_merge(tmp_path: Path) -> None:
+    """A follower of one session and one of everything see spooled events as they come, and none twice (A49)."""
+    async with pair(tmp_path) as (store, primary):
+        await begin(store)
+        everything, one = store.follow(), store.follow("one", after=1)
+
+        async def take(count: int) -> list[list[str]]:
+            async with asyncio.timeout(10):
+                return [[(await anext(stream)).record.event_id for _ in range(count)] for stream in (everything, one)]
+
+        pulled = asyncio.ensure_future(take(2))
+        await asyncio.sleep(0)
+        primary.refuses = True
+        await store.append("one", [record("a")])
+        await store.append("one", [record("b")])
+        assert await pulled == [["id-a", "id-b"]] * 2
+        primary.refuses = False
+        await store.append("one", [record("c")])
+        assert await take(1) == [["id-c"]] * 2
+
+
+async def test_concurrent_appends_at_the_edge_of_a_refusal_are_all_there(tmp_path: Path) -> None:
+    """When the primary fails in the middle of many appends, each acknowledged one is read, once (A49, A74)."""
+    async with pair(tmp_path) as (store, primary):
+        await begin(store)
+        primary.appends_left = 5
+        outcomes = await asyncio.gather(*(store.append("one", [record(str(number))]) for number in range(20)))
+        assert sorted(outcome.first_seq for outcome in outcomes) == list(range(2, 22))
+        assert sorted(text for _, text in (await log(store))[1:]) == sorted(map(str, range(20)))
+        primary.appends_left = None
+        assert len(await log(store)) == len(await log(primary)) == 21
