@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -53,7 +54,11 @@ class LiveHistory:
             summary=opened.summary,
             pinned=opened.pinned,
         )
-        await self._extend(opened.items)
+        self._waiting = deque(opened.items)
+        self._sought: set[int] = set()
+        self._stale = False
+        self._grow()
+        await self.settle()
 
     @property
     def head(self) -> Head:
@@ -104,14 +109,16 @@ class LiveHistory:
         while True:
             page = await self._store.read(self._row["session_id"], after=self.last_seq, limit=PAGE)
             if page:
-                await self.advance([item_of(stored) for stored in page])
+                self.advance([item_of(stored) for stored in page])
+            await self.settle()
             if len(page) < PAGE:
                 return
 
-    async def advance(self, items: Sequence[Item], *, row: dict[str, Any] | None = None) -> None:
-        """Take in items that follow the last one known; a rewind builds the window anew.
+    def advance(self, items: Sequence[Item], *, row: dict[str, Any] | None = None) -> None:
+        """Take in items that follow the last one known. What must be read for that is left to `settle`.
 
-        `row` is the head row after them, where the caller knows it already.
+        It awaits nothing, so that no cancellation can part memory from the log. `row` is the head row after the items, where
+        the caller knows it already.
         """
         if row is None:
             row = self._row
@@ -119,25 +126,51 @@ class LiveHistory:
                 row = fold_event(row, item.event, tokens=item.tokens)
         self._row, self._head = row, None
         self.items.extend(items)
-        if any(isinstance(item.event, RewindEvent) for item in items):
-            await self.reload()
-            return
-        await self._extend(items)
+        self._waiting.extend(items)
+        self._stale = self._stale or any(isinstance(item.event, RewindEvent) for item in items)
+        self._grow()
 
-    async def _extend(self, items: Sequence[Item]) -> None:
+    @property
+    def settled(self) -> bool:
+        """Return True while the window holds all that is known here."""
+        return not self._stale and not self._waiting
+
+    async def settle(self) -> None:
+        """Read what the window needs of earlier events, and build it anew after a rewind."""
+        while self._stale or self._waiting:
+            if self._stale:
+                await self.reload()
+                return
+            missing = self._missing()
+            found = await self.reader.at(missing)
+            self._sought.update(missing)
+            self.window.extend(found[seq] for seq in sorted(found))
+            self._grow()
+
+    def _missing(self) -> list[int]:
+        """Return the earlier events that the window lacks and that were not sought yet: some may be damaged."""
+        missing = self.window.missing
+        return [seq for seq in missing if seq not in self._sought] if missing else []
+
+    def _grow(self) -> None:
         """Grow the window one event at a time, so that it jumps where it jumped when these events were appended."""
-        for item in items:
+        while self._waiting and not self._stale:
+            item = self._waiting.popleft()
             self.window.extend([item])
             if records_window(item.event):
                 self.unrecorded_jump = None
-            if self.window.missing:
-                found = await self.reader.at(self.window.missing)
-                self.window.extend(found[seq] for seq in sorted(found))
-            start = self.window.overflow()
-            if start is not None:
-                self.unrecorded_jump = self.window.jump_record(start)
-                self.window.jump(start)
+            if self._missing():
+                # Whether it jumps depends on what is missing: this one is looked at again when that was read.
+                self._waiting.appendleft(item)
+                return
+            self._judge()
         self._forget()
+
+    def _judge(self) -> None:
+        start = self.window.overflow()
+        if start is not None:
+            self.unrecorded_jump = self.window.jump_record(start)
+            self.window.jump(start)
 
     def _forget(self) -> None:
         """Let go of events that neither the window nor `get_recent_events` needs."""

@@ -53,31 +53,52 @@ class Journal:
     ) -> tuple[Appended, list[SessionEvent]]:
         """Store a batch, all or nothing, and return where it stands, and the events as stored."""
         token = self._lock.token if token is None and self._lock.mine else token
-        prepared = [await self._prepare(event, principal) for event in events]
+        prepared = [self._prepare(event, principal) for event in events]
+        for entry in prepared:
+            for data in entry.blobs:
+                await self._store.put_blob(self._session_id, data)
         async with self._order:
-            batch = [*await self._unrecorded(prepared), *prepared]
-            patch = self._lean(patch_for([entry.event for entry in batch], [entry.record.timestamp for entry in batch]))
-            appended = await self._store.append(
-                self._session_id,
-                [entry.record for entry in batch],
-                head=patch,
-                token=token,
-                expected_seq=expected_seq,
-                idempotency_key=idempotency_key,
+            batch = [*self._unrecorded(prepared), *prepared]
+            appended, stored = await self._commit(
+                batch, expected_seq=expected_seq, idempotency_key=idempotency_key, token=token
             )
             if appended.duplicate:
-                return appended, await self._first_outcome(appended, len(prepared))
-            stored = await self._apply(batch, appended, patch=patch)
+                stored = await self._first_outcome(appended)
             return appended, stored[-len(prepared) :]
 
     async def save(self) -> None:
         """Store what only memory holds: a window jump that no append has recorded yet (A47)."""
         async with self._order:
-            batch = await self._unrecorded([])
+            batch = self._unrecorded(())
             if batch:
-                patch = patch_for([entry.event for entry in batch])
-                appended = await self._store.append(self._session_id, [entry.record for entry in batch], head=patch)
-                await self._apply(batch, appended, patch=patch)
+                await self._commit(batch)
+
+    async def _commit(
+        self,
+        batch: Sequence[Prepared],
+        *,
+        expected_seq: int | None = None,
+        idempotency_key: str | None = None,
+        token: int | None = None,
+    ) -> tuple[Appended, list[SessionEvent]]:
+        records = [entry.record for entry in batch]
+        patch = self._lean(patch_for([entry.event for entry in batch], [record.timestamp for record in records]))
+        appended = await self._store.append(
+            self._session_id,
+            records,
+            head=patch,
+            token=token,
+            expected_seq=expected_seq,
+            idempotency_key=idempotency_key,
+        )
+        if appended.duplicate:
+            return appended, []
+        if appended.first_seq > self._history.last_seq + 1:
+            await self._catch_up(appended.first_seq - 1)
+        stored = self._apply(batch, appended, patch=patch)
+        if not self._history.settled:
+            await self._history.settle()
+        return appended, stored
 
     async def refresh(self) -> None:
         """Take in what others have appended."""
@@ -89,18 +110,18 @@ class Journal:
         async with self._order:
             await self._history.set_policy(policy)
 
-    async def _prepare(self, event: SessionEvent, principal: str) -> Prepared:
+    def _prepare(self, event: SessionEvent, principal: str) -> Prepared:
         if isinstance(event, InstructionEvent | CompactionEvent) and not event.previous_seq:
             # Anchors are chained, so that a rewind or a fork finds the one before without reading the log.
             name = "instruction_seq" if isinstance(event, InstructionEvent) else "compaction_seq"
             event = with_fields(event, {"previous_seq": self._history.row.get(name, 0)})
-        return await self._writer.prepare(self._session_id, event, principal=principal)
+        return self._writer.ready(self._session_id, event, principal=principal)
 
     def _lean(self, patch: HeadPatch) -> HeadPatch:
         """Return the patch without defaults that are set already: they would only make the log longer."""
         return patch._replace(default={}) if self._history.row.get("first_text") else patch
 
-    async def _unrecorded(self, batch: Sequence[Prepared]) -> list[Prepared]:
+    def _unrecorded(self, batch: Sequence[Prepared]) -> list[Prepared]:
         """Return what has to be recorded before the batch: a window jump, and waking up when somebody uses it again."""
         before: list[SessionEvent] = []
         jump = self._history.unrecorded_jump
@@ -108,7 +129,7 @@ class Journal:
             before.append(NoteEvent(kind=WINDOW_NOTE, data=jump))
         if self._wakes(batch):
             before.append(StatusChangedEvent(status="active", reason="use"))
-        return [await self._writer.prepare(self._session_id, event) for event in before]
+        return [self._writer.ready(self._session_id, event) for event in before]
 
     def _wakes(self, batch: Sequence[Prepared]) -> bool:
         row = self._history.row
@@ -117,9 +138,7 @@ class Journal:
         # A status needs the lease, an arrival does not: while somebody else has it, the next turn wakes the session.
         return self._lock.lease is not None or row.get("lease_until") is None
 
-    async def _apply(self, batch: Sequence[Prepared], appended: Appended, *, patch: HeadPatch) -> list[SessionEvent]:
-        if appended.first_seq > self._history.last_seq + 1:
-            await self._catch_up(appended.first_seq - 1)
+    def _apply(self, batch: Sequence[Prepared], appended: Appended, *, patch: HeadPatch) -> list[SessionEvent]:
         stored = [placed(entry.event, appended.first_seq + index) for index, entry in enumerate(batch)]
         records = [entry.record for entry in batch]
         items = [Item(event.seq, event, record.tokens) for event, record in zip(stored, records, strict=True)]
@@ -130,7 +149,7 @@ class Journal:
             timestamps=[record.timestamp for record in records],
             tokens=sum(record.tokens for record in records),
         )
-        await self._history.advance(items, row=row)
+        self._history.advance(items, row=row)
         return stored
 
     async def _catch_up(self, until: int) -> None:
@@ -138,10 +157,10 @@ class Journal:
             missed = await self._store.read(self._session_id, after=self._history.last_seq, until=until, limit=PAGE)
             if not missed:  # what lies between is damaged: it is reported by `verify`, and the log goes on behind it
                 return
-            await self._history.advance([item_of(stored) for stored in missed])
+            self._history.advance([item_of(stored) for stored in missed])
 
-    async def _first_outcome(self, appended: Appended, count: int) -> list[SessionEvent]:
+    async def _first_outcome(self, appended: Appended) -> list[SessionEvent]:
         page = await self._store.read(
             appended.session_id, after=appended.first_seq - 1, until=appended.last_seq, limit=PAGE
         )
-        return [item_of(stored).event for stored in page][-count:]
+        return [item_of(stored).event for stored in page]

@@ -122,8 +122,11 @@ class Session:
         When storing fails, memory is as it was. A repeated `idempotency_key` returns the event that was stored first.
         Raises: InvalidEventError, SessionNotFoundError, LeaseRequiredError, LeaseLostError, ConflictError, StoreError.
         """
-        stored = await self.add_events(
-            [event], principal=principal, expected_seq=expected_seq, idempotency_key=idempotency_key
+        _, stored = await self._journal.append(
+            [event],
+            principal=self._allow(Verb.APPEND, principal).id,
+            expected_seq=expected_seq,
+            idempotency_key=idempotency_key,
         )
         return stored[0]
 
@@ -256,7 +259,7 @@ class Session:
     ) -> Rendering:
         """Return the window with the adjustments it took (C8)."""
         self._allow(Verb.READ, principal)
-        if not self.lock.mine:
+        if not (self.lock.mine and self._history.settled):
             await self.refresh()
         window = self._history.window
         media = {digest: await self.blob(digest) for digest in window.media()}

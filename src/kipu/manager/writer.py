@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -34,10 +35,11 @@ URGENT_TYPES = frozenset(
 
 
 class Prepared(NamedTuple):
-    """An event as it will be, but for its seq, and its record."""
+    """An event as it will be, but for its seq, its record, and the blobs that must be durable before it."""
 
     event: SessionEvent
     record: Record
+    blobs: Sequence[bytes] = ()
 
 
 class EventWriter:
@@ -52,71 +54,74 @@ class EventWriter:
     async def prepare(
         self, session_id: str, event: SessionEvent, *, turn_id: str | None = None, principal: str | None = None
     ) -> Prepared:
-        """Return the event ready to be appended; blobs it needs are durable before (B16, C2).
+        """Return the event ready to be appended; the blobs it needs are durable before (B16, C2).
 
         Raises:
             InvalidEventError: wrong types or names, another session's event, or one that is stored already.
         """
+        prepared = self.ready(session_id, event, turn_id=turn_id, principal=principal)
+        for data in prepared.blobs:
+            await self._store.put_blob(session_id, data)
+        return prepared
+
+    def ready(
+        self, session_id: str, event: SessionEvent, *, turn_id: str | None = None, principal: str | None = None
+    ) -> Prepared:
+        """Return what `prepare` returns; storing its `blobs` first is left to the caller."""
         event = _known(event)
         _check(session_id, event)
         event, changes = _normalised(event)
-        stamps = self._stamps(session_id, event, turn_id=turn_id, principal=principal)
+        stamps: dict[str, Any] = {"session_id": session_id, "v": type(event).VERSION}
         if changes:
             stamps["normalised"] = changes
-        event = with_fields(event, stamps)
-        event = await self._without_big_values(session_id, event)
-        return Prepared(event, self._record(event))
-
-    def _stamps(
-        self, session_id: str, event: SessionEvent, *, turn_id: str | None, principal: str | None
-    ) -> dict[str, Any]:
-        now_us = self._clock.now_us()
-        stamps: dict[str, Any] = {"session_id": session_id, "v": type(event).VERSION}
-        if not event.event_id:
-            stamps["event_id"] = ids.event_id(now_us // 1000, self._entropy.random_bytes(10))
-        if event.timestamp is None:
-            stamps["timestamp"] = _moment(now_us)
         if event.turn_id is None and turn_id is not None:
             stamps["turn_id"] = turn_id
         if event.principal is None and principal is not None:
             stamps["principal"] = principal
-        return stamps
+        event, moment = self._stamped(event, stamps)
+        event, blobs = _without_big_values(event)
+        return Prepared(event, self._record(event, moment), blobs)
 
-    async def _without_big_values(self, session_id: str, event: SessionEvent) -> SessionEvent:
-        if isinstance(event, ToolResultEvent):
-            moved = move_result(event)
-            if moved is not None:
-                event, data = moved
-                await self._store.put_blob(session_id, data)
-        elif isinstance(event, UserMessageEvent | AgentMessageEvent) and not isinstance(event.content, str):
-            content, blobs = move_media(event.content)
-            for data in blobs:
-                await self._store.put_blob(session_id, data)
-            if blobs:
-                event = event.model_copy(update={"content": content})
-        return event
+    def _stamped(self, event: SessionEvent, stamps: dict[str, Any]) -> tuple[SessionEvent, str]:
+        """Return the event with id and time, and its time as text."""
+        now_us = self._clock.now_us()
+        if not event.event_id:
+            stamps["event_id"] = ids.event_id(now_us // 1000, self._entropy.random_bytes(10))
+        moment = event.timestamp
+        if moment is None:
+            seconds, micros = divmod(now_us, 1_000_000)
+            moment = stamps["timestamp"] = datetime.fromtimestamp(seconds, UTC).replace(microsecond=micros)
+        return with_fields(event, stamps), utc_text(moment)
 
     def tokens_of(self, event: SessionEvent) -> int:
         """Return what an event costs in a window, as this manager counts."""
         return event_tokens(event, self._counter)
 
-    def _record(self, event: SessionEvent) -> Record:
+    def _record(self, event: SessionEvent, moment: str) -> Record:
         return Record(
-            event_id=event.event_id,
-            event_type=event.event_type,
-            timestamp=utc_text(event.timestamp or datetime.now(UTC)),
-            body=encode_body(event),
-            tokens=event_tokens(event, self._counter),
-            turn_id=event.turn_id,
-            trace_id=event.trace_id,
-            principal=event.principal,
-            v=event.v,
-            urgent=event.event_type in URGENT_TYPES,
+            event.event_id,
+            event.event_type,
+            moment,
+            encode_body(event),
+            event_tokens(event, self._counter),
+            event.turn_id,
+            event.trace_id,
+            event.principal,
+            event.v,
+            event.event_type in URGENT_TYPES,
         )
 
 
-def _moment(unix_us: int) -> datetime:
-    return datetime.fromtimestamp(unix_us // 1_000_000, UTC).replace(microsecond=unix_us % 1_000_000)
+def _without_big_values(event: SessionEvent) -> tuple[SessionEvent, Sequence[bytes]]:
+    if isinstance(event, ToolResultEvent):
+        moved = move_result(event)
+        if moved is not None:
+            return moved[0], (moved[1],)
+    elif isinstance(event, UserMessageEvent | AgentMessageEvent) and not isinstance(event.content, str):
+        content, blobs = move_media(event.content)
+        if blobs:
+            return with_fields(event, {"content": content}), blobs
+    return event, ()
 
 
 def _known(event: SessionEvent) -> SessionEvent:

@@ -67,7 +67,8 @@ async def _reopened(store: EventStore, items: Sequence[Item], *, call: ModelCall
     last = max((index for index, item in enumerate(own) if isinstance(item.event, RewindEvent)), default=0)
     head = fold([item.event for item in own[: last + 1]], session_id=call.session_id)
     history = await LiveHistory.open(store, head, policy=WindowPolicy.from_json(call.window["policy"]))
-    await history.advance(own[last + 1 :])
+    history.advance(own[last + 1 :])
+    await history.settle()
     reader = call.window.get("reader") or {}
     rendering = history.window.messages(TARGET, provider=reader.get("provider"), model=reader.get("model"))
     digest = window_digest(rendering.messages)

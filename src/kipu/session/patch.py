@@ -8,7 +8,7 @@ from typing import Any, cast
 from kipu.events import boundary, conversation, turn
 from kipu.events.content import text_of
 from kipu.events.event import SessionEvent, utc_text
-from kipu.ports.head import HeadPatch
+from kipu.ports.head import PREVIEWS_KEPT, HeadPatch
 
 PREVIEW_CHARACTERS = 120
 WINDOW_NOTE = "kipu.window"
@@ -18,49 +18,39 @@ _OWN_NAMES = ("title", "tags", "pinned")
 class _Patch:
     """The operations collected over one batch; a later event of the batch overrides an earlier one."""
 
+    __slots__ = ("_moments", "operations", "previews")
+
     def __init__(self, moments: Sequence[str]) -> None:
         self._moments = moments
-        self.set: dict[str, Any] = {}
-        self.default: dict[str, Any] = {}
-        self.max: dict[str, Any] = {}
-        self.min: dict[str, Any] = {}
-        self.merge: dict[str, dict[str, Any]] = {}
-        self.at: dict[str, int] = {}
-        self.insert_at: dict[str, list[int]] = {}
-        self.insert: dict[str, list[int]] = {}
-        self.discard: dict[str, list[int]] = {}
+        self.operations: dict[str, dict[str, Any]] = {}
         self.previews: list[tuple[int, str, str]] = []
 
+    def of(self, operation: str) -> dict[str, Any]:
+        """Return what one operation holds so far; most events need one or two of the ten."""
+        return self.operations.setdefault(operation, {})
+
     def put(self, **values: Any) -> None:
-        for name, value in values.items():
-            self.at.pop(name, None)
-            self.set[name] = value
+        at = self.operations.get("at")
+        if at:
+            for name in values:
+                at.pop(name, None)
+        self.of("set").update(values)
 
     def place(self, name: str, index: int) -> None:
-        self.set.pop(name, None)
-        self.at[name] = index
+        self.of("set").pop(name, None)
+        self.of("at")[name] = index
 
     def active(self, index: int) -> None:
         moment = self._moments[index]
         if moment:
-            self.max["last_activity_at"] = max(self.max.get("last_activity_at", ""), moment)
+            most = self.of("max")
+            most["last_activity_at"] = max(most.get("last_activity_at", ""), moment)
 
     def preview(self, index: int, event: SessionEvent, *, text: str) -> None:
         self.previews.append((index, event.event_type, one_line(text)))
 
     def done(self) -> HeadPatch:
-        return HeadPatch(
-            set=self.set,
-            default=self.default,
-            max=self.max,
-            min=self.min,
-            merge=self.merge,
-            at=self.at,
-            insert_at=self.insert_at,
-            insert=self.insert,
-            discard=self.discard,
-            previews=self.previews[-3:],
-        )
+        return HeadPatch(**self.operations, previews=self.previews[-PREVIEWS_KEPT:])
 
 
 def patch_for(events: Sequence[SessionEvent], moments: Sequence[str] | None = None) -> HeadPatch:
@@ -91,7 +81,7 @@ def _session_init(patch: _Patch, index: int, event: SessionEvent) -> None:
     metadata = {name: value for name, value in init.metadata.items() if name not in _OWN_NAMES}
     patch.put(**{name: value for name, value in init.metadata.items() if name in _OWN_NAMES})
     if metadata:
-        patch.merge["metadata"] = metadata
+        patch.of("merge")["metadata"] = metadata
     if init.forked_from is not None:
         patch.put(forked_from=init.forked_from.session_id, base_seq=init.forked_from.seq)
     patch.put(**(init.inherited or {}))
@@ -106,9 +96,9 @@ def _user_message(patch: _Patch, index: int, event: SessionEvent) -> None:
     message = cast(conversation.UserMessageEvent, event)
     text = text_of(message.content)
     if message.queued:
-        patch.insert_at.setdefault("waiting", []).append(index)
+        patch.of("insert_at").setdefault("waiting", []).append(index)
     if one_line(text):
-        patch.default.setdefault("first_text", one_line(text))
+        patch.of("default").setdefault("first_text", one_line(text))
     patch.preview(index, event, text=text)
     patch.active(index)
 
@@ -125,7 +115,7 @@ def _tool_call(patch: _Patch, index: int, event: SessionEvent) -> None:
 
 def _tool_result(patch: _Patch, index: int, event: SessionEvent) -> None:
     if cast(conversation.ToolResultEvent, event).pinned:
-        patch.insert_at.setdefault("pins", []).append(index)
+        patch.of("insert_at").setdefault("pins", []).append(index)
     patch.active(index)
 
 
@@ -149,7 +139,7 @@ def _turn_steered(patch: _Patch, index: int, event: SessionEvent) -> None:
 
 def _consume(patch: _Patch, seqs: Sequence[int]) -> None:
     if seqs:
-        patch.discard.setdefault("waiting", []).extend(seqs)
+        patch.of("discard").setdefault("waiting", []).extend(seqs)
 
 
 def _turn_parked(patch: _Patch, index: int, event: SessionEvent) -> None:
@@ -189,7 +179,7 @@ def _consolidation(patch: _Patch, index: int, event: SessionEvent) -> None:
 def _rewind(patch: _Patch, index: int, event: SessionEvent) -> None:
     rewind = cast(boundary.RewindEvent, event)
     patch.place("rewind_seq", index)
-    patch.min["consolidated_seq"] = min(rewind.to_seq, patch.min.get("consolidated_seq", rewind.to_seq))
+    patch.of("min")["consolidated_seq"] = min(rewind.to_seq, patch.of("min").get("consolidated_seq", rewind.to_seq))
     patch.put(
         instruction_seq=rewind.instruction_seq,
         compaction_seq=rewind.compaction_seq,
@@ -206,7 +196,7 @@ def _metadata_changed(patch: _Patch, index: int, event: SessionEvent) -> None:
     free = {name: value for name, value in change.set.items() if name not in _OWN_NAMES}
     free.update(dict.fromkeys((name for name in change.unset if name not in _OWN_NAMES), None))
     if free:
-        patch.merge.setdefault("metadata", {}).update(free)
+        patch.of("merge").setdefault("metadata", {}).update(free)
 
 
 def _status_changed(patch: _Patch, index: int, event: SessionEvent) -> None:
@@ -219,7 +209,7 @@ def _key_bound(patch: _Patch, index: int, event: SessionEvent) -> None:
 
 def _event_pinned(patch: _Patch, index: int, event: SessionEvent) -> None:
     pinned = cast(boundary.EventPinnedEvent, event)
-    target = patch.insert if pinned.on else patch.discard
+    target = patch.of("insert" if pinned.on else "discard")
     target.setdefault("pins", []).extend(pinned.seqs)
 
 
