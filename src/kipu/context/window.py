@@ -295,6 +295,8 @@ class Window:
     def media(self) -> tuple[str, ...]:
         """Return the digests of the blobs that a target would be shown, each once, in their order."""
         found: dict[str, None] = {}
+        if not self._assembly.media_count:  # asked for on every turn, and most sessions have none
+            return ()
         for exchange in self._assembly.exchanges:
             for digest in shown_blobs(exchange):
                 found.setdefault(digest)

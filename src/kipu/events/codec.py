@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import orjson
@@ -17,9 +18,15 @@ from kipu.events.upcast import upcast
 _OPTIONS = orjson.OPT_UTC_Z
 
 
+@cache
+def _body_names(kind: type[SessionEvent]) -> tuple[str, ...]:
+    return tuple(name for name in kind.model_fields if name not in ENVELOPE)
+
+
 def body_fields(event: SessionEvent) -> dict[str, Any]:
     """Return the fields of `event` that are its body, without those that are None."""
-    fields = {name: value for name, value in event.__dict__.items() if name not in ENVELOPE and value is not None}
+    values = event.__dict__
+    fields = {name: value for name in _body_names(type(event)) if (value := values.get(name)) is not None}
     extra = event.__pydantic_extra__
     if extra:
         fields.update(extra)
