@@ -8,27 +8,12 @@ from kipu.context.item import Item
 from kipu.events.boundary import EventPinnedEvent, RewindEvent
 from kipu.events.conversation import UserMessageEvent
 from kipu.events.turn import MessageSettledEvent
+from kipu.session.branch import is_undone, undone
 
 
 def undone_ranges(items: Sequence[Item]) -> list[tuple[int, int]]:
-    """Return the open ranges (to_seq, rewind) that rewinds hide; a rewind that was itself undone hides nothing.
-
-    `items` are in the order of their `seq`. Read from the tip back: each rewind that is met leads to what came before it.
-    """
-    ranges: list[tuple[int, int]] = []
-    tip = items[-1].seq if items else 0
-    for item in reversed(items):
-        if item.seq > tip:
-            continue
-        if isinstance(item.event, RewindEvent) and item.event.to_seq < item.seq:
-            ranges.append((item.event.to_seq, item.seq))
-            tip = item.event.to_seq
-    return ranges
-
-
-def is_undone(seq: int, ranges: Sequence[tuple[int, int]]) -> bool:
-    """Say whether `seq` lies strictly within one of the ranges."""
-    return any(low < seq < high for low, high in ranges)
+    """Return the open ranges (to_seq, rewind) that rewinds hide; `items` are in the order of their `seq`."""
+    return undone([(item.seq, item.event) for item in items])
 
 
 def undone_anchor(

@@ -10,7 +10,7 @@ from kipu.context.assembly import Assembly
 from kipu.context.boundary import BOUNDARY_EVENTS, Boundaries, recorded_start, recorded_users
 from kipu.context.content import shown_blobs
 from kipu.context.item import Item
-from kipu.context.log_view import is_undone, standing, undone_anchor, undone_ranges
+from kipu.context.log_view import standing, undone_anchor, undone_ranges
 from kipu.context.policy import WindowPolicy
 from kipu.context.rendering import Rendering
 from kipu.context.retention import change_pins, is_queued, limit_pins, still_needed
@@ -19,6 +19,7 @@ from kipu.context.shape import Reader
 from kipu.context.view import WindowView
 from kipu.events.boundary import RewindEvent
 from kipu.events.turn import MessageSettledEvent
+from kipu.session.branch import is_undone
 
 _READERS_KEPT = 4
 

@@ -31,27 +31,27 @@ def lineage(ancestors: Sequence[tuple[str, int]], session_id: str, *, last_seq: 
     return [span for span in spans if span.until > span.after]
 
 
-def undone(events: Sequence[SessionEvent]) -> list[tuple[int, int]]:
-    """Return the open intervals (to_seq, rewind seq) that are undone, newest first; `events` are in the order of their seq.
+def undone(entries: Sequence[tuple[int, SessionEvent]]) -> list[tuple[int, int]]:
+    """Return the open intervals (to_seq, rewind seq) that are undone, newest first; `entries` are (seq, event) in order.
 
     Read from the tip back: each rewind that is met leads to what came before its point. So a rewind that was itself undone
     hides nothing, and going back to a point before an earlier rewind shows what stood there then.
     """
     intervals: list[tuple[int, int]] = []
-    tip = events[-1].seq if events else 0
-    for event in reversed(events):
-        if event.seq <= tip and isinstance(event, RewindEvent) and event.to_seq < event.seq:
-            intervals.append((event.to_seq, event.seq))
+    tip = entries[-1][0] if entries else 0
+    for seq, event in reversed(entries):
+        if seq <= tip and isinstance(event, RewindEvent) and event.to_seq < seq:
+            intervals.append((event.to_seq, seq))
             tip = event.to_seq
     return intervals
 
 
 def is_undone(seq: int, intervals: Sequence[tuple[int, int]]) -> bool:
-    """Return True when the event of this seq lies in an undone range."""
+    """Return True when `seq` lies strictly within one of the intervals."""
     return any(low < seq < high for low, high in intervals)
 
 
 def visible(events: Sequence[SessionEvent]) -> list[SessionEvent]:
     """Return the events that no rewind among them has undone."""
-    intervals = undone(events)
+    intervals = undone([(event.seq, event) for event in events])
     return [event for event in events if not is_undone(event.seq, intervals)]
