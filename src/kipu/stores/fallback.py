@@ -118,7 +118,7 @@ class FallbackStore:
     async def _merge_alone(self, session_id: str) -> MergeReport | None:
         if not self._spool.spool.holds(session_id):
             return None
-        merge = SpoolMerge(await self._there(), self._spool, session_id, clock=self._clock)
+        merge = SpoolMerge(await self._there(), self._spool, session_id=session_id, clock=self._clock)
         report = await merge.run()
         self.reports.append(report)
         self._announcer.announce()

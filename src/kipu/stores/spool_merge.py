@@ -47,7 +47,7 @@ class SpoolMerge:
     Turn events whose place was taken meanwhile, or whose token is stale, go to a fork at the seq where the spool began.
     """
 
-    def __init__(self, primary: EventStore, spool: JsonlStore, session_id: str, *, clock: Clock) -> None:
+    def __init__(self, primary: EventStore, spool: JsonlStore, *, session_id: str, clock: Clock) -> None:
         self._primary = primary
         self._spool = spool
         self._session_id = session_id

@@ -102,9 +102,9 @@ class Bindings:
         self._keys[intent.key] = KeyState(state.session_id, intent.generation)
         self._open.pop(intent.key, None)
 
-    def put(self, key: str, session_id: str, generation: int | None = None) -> None:
+    def put(self, key: str, session_id: str) -> None:
         """Bind a key, durably."""
-        generation = generation if generation is not None else self.get(key).generation + 1
+        generation = self.get(key).generation + 1
         self._write({"key": key, "session_id": session_id, "generation": generation})
         self._keys[key] = KeyState(session_id, generation)
 

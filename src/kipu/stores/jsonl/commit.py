@@ -8,7 +8,7 @@ from typing import Any
 
 import apsw
 
-from kipu.errors import KipuError, StoreUnavailableError
+from kipu.errors import KipuError, SessionNotFoundError, StoreUnavailableError
 from kipu.ports.head import apply_patch
 from kipu.ports.store import LEASE_FREE_TYPES, Appended
 from kipu.stores.admission import AppendRequest, admit
@@ -16,8 +16,8 @@ from kipu.stores.jsonl.bindings import Intent
 from kipu.stores.jsonl.failure import translated
 from kipu.stores.jsonl.index import NOT_OF_THE_LOG
 from kipu.stores.jsonl.line import Bound, encode_batch
-from kipu.stores.jsonl.lock import FileLock, WouldWaitError
-from kipu.stores.jsonl.log import GoneError, SessionLog
+from kipu.stores.jsonl.lock import FileLock
+from kipu.stores.jsonl.log import SessionLog
 from kipu.stores.jsonl.medium import remove_file
 from kipu.stores.jsonl.scan import KeyPlace, Place
 from kipu.stores.jsonl.settings import BUFFER_EVENTS
@@ -47,13 +47,6 @@ class _Draft:
         self.error: Exception | None = None
 
 
-class _SettleError(Exception):
-    """Somebody may have appended under the same key, elsewhere: look there first."""
-
-    def __init__(self, session_id: str) -> None:
-        self.session_id = session_id
-
-
 class Commit:
     """Run one commit. `outcomes` has, for every request, what became of it."""
 
@@ -68,21 +61,20 @@ class Commit:
         self._held: list[FileLock] = []
 
     def run(self, *, wait_s: float) -> None:
-        """Do it. Raises: WouldWaitError, with nothing done, when `wait_s` is 0 and somebody holds a lock."""
+        """Do it. Raises: BlockingIOError, with nothing done, when `wait_s` is 0 and somebody holds a lock."""
         for _ in range(len(self._requests) + 3):
-            try:
-                self._run_once(wait_s)
-            except _SettleError as other:
-                if wait_s <= 0:
-                    raise WouldWaitError from None
-                self._settle(other.session_id)
-            else:
+            unsettled = self._run_once(wait_s)
+            if unsettled is None:
                 return
+            if wait_s <= 0:
+                raise BlockingIOError
+            self._settle(unsettled)
         self._fail_all(
             StoreUnavailableError(store=self._shelf.settings.url, reason="its idempotency keys do not settle")
         )
 
-    def _run_once(self, wait_s: float) -> None:
+    def _run_once(self, wait_s: float) -> str | None:
+        """Do it, or return the session whose log says whether somebody has appended under one of the keys."""
         self._drafts.clear()
         self._by_key.clear()
         self._bound.clear()
@@ -95,7 +87,9 @@ class Commit:
                 shelf.bindings.refresh(shelf.settle)
             for session_id in sorted({request.session_id for request in requests}):
                 self._drafts[session_id] = self._take(session_id, wait_s)
-            self._expect_keys()
+            unsettled = self._expect_keys()
+            if unsettled is not None:
+                return unsettled
             for number, request in enumerate(requests):
                 self._decide(number, request)
             self._write()
@@ -106,6 +100,7 @@ class Commit:
             while self._held:
                 self._held.pop().release()
             shelf.index_lock.release()
+        return None
 
     def _fail_all(self, error: Exception) -> None:
         self.outcomes = [outcome if isinstance(outcome, Appended) else error for outcome in self.outcomes]
@@ -114,8 +109,10 @@ class Commit:
         draft = _Draft(session_id)
         try:
             self._lock(draft, wait_s)
-        except GoneError:
+        except SessionNotFoundError:
             pass
+        except BlockingIOError:
+            raise
         except OSError as error:
             draft.error = translated(error, self._shelf.settings.url)
         except KipuError as error:
@@ -136,32 +133,36 @@ class Commit:
 
     # -- idempotency -----------------------------------------------------------------------------------------------------
 
-    def _expect_keys(self) -> None:
+    def _expect_keys(self) -> str | None:
         """Find what was appended under the requests' keys before, and say which keys are on their way now."""
         numbered = [(n, r) for n, r in enumerate(self._requests) if r.idempotency_key is not None]
         if not numbered:
-            return
+            return None
         index = self._shelf.index
         with index.transaction():
             for draft in self._drafts.values():
                 if draft.opened is not None and draft.opened.log.found_keys:
                     self._shelf.put(draft.opened)
             for number, request in numbered:
-                self._expect(number, request)
+                unsettled = self._expect(number, request)
+                if unsettled is not None:
+                    return unsettled
+        return None
 
-    def _expect(self, number: int, request: AppendRequest) -> None:
+    def _expect(self, number: int, request: AppendRequest) -> str | None:
         key, index = request.idempotency_key, self._shelf.index
         if key is None or key in self._by_key:
-            return
+            return None
         known = index.outcome(key, now_us=self._shelf.now_us())
         if known is not None:
             self.outcomes[number] = known
-            return
+            return None
         other = index.pending(key)
         if other is not None and other not in self._drafts:
-            raise _SettleError(other)
+            return other
         self._by_key[key] = number
         index.expect(key, request.session_id)
+        return None
 
     def _settle(self, session_id: str) -> None:
         """Read a session's log to its end, so that the index knows every key that is in it."""
@@ -171,7 +172,7 @@ class Commit:
                 with shelf.locked(session_id, wait_s=WAIT_S) as opened, index.transaction():
                     shelf.put(opened)
                     index.settle(session_id)
-            except GoneError:
+            except SessionNotFoundError:
                 with index.transaction():
                     index.settle(session_id)
 
@@ -374,7 +375,7 @@ class Commit:
 
 def _opened(draft: _Draft) -> OpenLog:
     if draft.opened is None:
-        raise GoneError
+        raise SessionNotFoundError(session_id=draft.session_id)
     return draft.opened
 
 

@@ -13,7 +13,6 @@ from kipu.errors import StoreCorruptError, StoreUnavailableError
 from kipu.ports.store import IndexEntry
 from kipu.stores.jsonl.index import Index
 from kipu.stores.jsonl.lease import LeaseState
-from kipu.stores.jsonl.lock import WouldWaitError
 from kipu.stores.jsonl.log import LogView
 from kipu.stores.jsonl.shelf import WAIT_S, OpenLog, Shelf
 from kipu.stores.tables import head_table, search_table
@@ -38,7 +37,7 @@ class Desk:
         """Run `work(wait_s)` in place, or in a thread when it would have to wait."""
         try:
             return work(0)
-        except WouldWaitError:
+        except BlockingIOError:
             return await asyncio.to_thread(work, WAIT_S)
 
     # -- logs and leases -------------------------------------------------------------------------------------------------
@@ -55,7 +54,7 @@ class Desk:
             return opened.log.rescan()
 
     async def lease(self, session_id: str, change: LeaseChange[T]) -> T:
-        """Change a lease under the session's lock and show it in the index. Raises: GoneError."""
+        """Change a lease under the session's lock and show it in the index. Raises: SessionNotFoundError."""
         return await self.run(lambda wait_s: self._leased(session_id, change, wait_s=wait_s))
 
     def _leased(self, session_id: str, change: LeaseChange[T], *, wait_s: float) -> T:

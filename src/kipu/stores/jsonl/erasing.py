@@ -12,7 +12,7 @@ import orjson
 from kipu.errors import LeaseLostError, SessionNotFoundError
 from kipu.ports.store import ErasureReceipt, Lease
 from kipu.stores.jsonl.blobs import FOLDER as BLOBS
-from kipu.stores.jsonl.log import ERASING, GoneError
+from kipu.stores.jsonl.log import ERASING
 from kipu.stores.jsonl.medium import make_folder, remove_file, replace_file, sync_folder
 from kipu.stores.jsonl.quarantine import FOLDER as QUARANTINE
 from kipu.stores.jsonl.shelf import TOMBSTONES, WAIT_S, OpenLog, Shelf
@@ -24,10 +24,7 @@ def erase_session(shelf: Shelf, session_id: str, *, lease: Lease) -> ErasureRece
 
     Writers of other processes are held off by the session's lock and find, when they get it, that it guards nothing.
     """
-    try:
-        removed = _erase(shelf, session_id, check=lambda opened: _check_lease(shelf, opened, lease))
-    except GoneError:
-        raise SessionNotFoundError(session_id=session_id) from None
+    removed = _erase(shelf, session_id, check=lambda opened: _check_lease(shelf, opened, lease))
     return ErasureReceipt(session_id, shelf.now(), removed)
 
 
@@ -116,5 +113,5 @@ def finish_erasures(shelf: Shelf) -> None:
     except FileNotFoundError:
         return
     for session_id in tombstones.intersection(shelf.session_ids()):
-        with contextlib.suppress(GoneError):
+        with contextlib.suppress(SessionNotFoundError):
             _erase(shelf, session_id, check=lambda _: None)

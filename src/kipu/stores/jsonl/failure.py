@@ -23,8 +23,10 @@ def translated(error: OSError, store: str) -> StoreUnavailableError | StoreReadO
 
 @contextmanager
 def translating(store: str) -> Iterator[None]:
-    """Let no error of the operating system leave untranslated."""
+    """Let no error of the operating system leave untranslated, but for the one that says "wait in a thread"."""
     try:
         yield
+    except BlockingIOError:
+        raise
     except OSError as error:
         raise translated(error, store) from error

@@ -190,12 +190,13 @@ class Index:
             return None
         return None if row is None else _entry(session_id, row.data)
 
-    def entries(self) -> dict[str, LogEntry | None]:
-        """Return what is remembered of every log; None for a row that is damaged."""
-        found: dict[str, LogEntry | None] = {}
+    def places(self) -> dict[str, tuple[int, int, int, int] | None]:
+        """Return segment, size, time and inode of every log as remembered; None for a row that cannot be believed."""
+        found: dict[str, tuple[int, int, int, int] | None] = {}
         for session_id, data, crc in self.sql("SELECT session_id, data, crc FROM heads"):
             text = data.encode()
-            found[session_id] = _entry(session_id, orjson.loads(text)) if zlib.crc32(text) == crc else None
+            log = orjson.loads(text).get(_LOG) if zlib.crc32(text) == crc else None
+            found[session_id] = tuple(log[:4]) if log else None
         return found
 
     def last_seqs(self) -> dict[str, int]:

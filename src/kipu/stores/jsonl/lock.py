@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import threading
@@ -11,10 +12,6 @@ from types import TracebackType
 from kipu.errors import StoreUnavailableError
 
 _PAUSE_S = 0.002
-
-
-class WouldWaitError(Exception):
-    """Somebody else holds the lock now; ask again from a thread that may wait. Never leaves this package."""
 
 
 class FileLock:
@@ -33,7 +30,7 @@ class FileLock:
         """Take the lock, waiting up to `wait_s`.
 
         Raises:
-            WouldWaitError: `wait_s` is 0 and somebody holds it.
+            BlockingIOError: `wait_s` is 0 and somebody holds it.
             StoreUnavailableError: it was held all the time.
         """
         if not self._mutex.acquire(timeout=wait_s if wait_s > 0 else -1, blocking=wait_s > 0):
@@ -60,7 +57,7 @@ class FileLock:
 
     def _refuse(self, wait_s: float) -> None:
         if wait_s <= 0:
-            raise WouldWaitError
+            raise BlockingIOError(errno.EWOULDBLOCK, "somebody holds the lock", self.path)
         reason = f"another process holds its lock for more than {wait_s:g} s"
         raise StoreUnavailableError(store=self.path, reason=reason)
 

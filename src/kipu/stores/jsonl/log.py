@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from kipu.errors import SessionNotFoundError
 from kipu.ports.head import JsonObject
 from kipu.ports.store import Damage
 from kipu.stores.jsonl.entry import LogEntry
@@ -21,10 +22,6 @@ from kipu.stores.jsonl.segment import SegmentReader, segment_name, segment_numbe
 ERASING = "erasing"  # in a session's folder while it is being erased
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
 Offsets = deque[tuple[int, int]]
-
-
-class GoneError(Exception):
-    """The session's folder is not there, or is being erased. Never leaves this package."""
 
 
 class LogView(NamedTuple):
@@ -78,7 +75,7 @@ class SessionLog:
     def known(self) -> LogView:
         """Return the view of a log that was refreshed under the lock."""
         if self.view is None:
-            raise GoneError
+            raise SessionNotFoundError(session_id=self.session_id)
         return self.view
 
     def is_current(self) -> bool:
@@ -108,13 +105,13 @@ class SessionLog:
         """Take in what other processes appended. The caller holds the lock, shared at least.
 
         Raises:
-            GoneError: the session was erased, or never was.
+            SessionNotFoundError: the session was erased, or never was.
         """
         if self.view is not None and self.is_current_locked():
             return self.view
         self._clean = False
         if self.is_being_erased():
-            raise GoneError
+            raise SessionNotFoundError(session_id=self.session_id)
         segments = self._segments()
         view = self._from_hint(segments, hint) if self.view is None and hint is not None else self._grown(segments)
         self._set(view or self._scan_all(segments))
@@ -134,7 +131,7 @@ class SessionLog:
         try:
             names = os.listdir(self.folder)
         except (FileNotFoundError, NotADirectoryError):
-            raise GoneError from None
+            raise SessionNotFoundError(session_id=self.session_id) from None
         return tuple(sorted(number for name in names if (number := segment_number(name)) is not None))
 
     def _set(self, view: LogView) -> None:
@@ -195,7 +192,7 @@ class SessionLog:
             scan.end = (numbers[0], start)  # where nothing whole follows, the log ends where it ended before
         for number in numbers:
             with SegmentReader(self.path(number)) as reader:
-                size = scan_segment(scan, reader, number, start=start)
+                size = scan_segment(scan, reader, segment=number, start=start)
                 inode = os.stat(self.path(number)).st_ino
             start = 0
             if number != numbers[-1]:

@@ -11,7 +11,6 @@ from kipu.ports.store import Appended
 from kipu.stores.admission import AppendRequest
 from kipu.stores.jsonl.commit import Commit
 from kipu.stores.jsonl.failure import translating
-from kipu.stores.jsonl.lock import WouldWaitError
 from kipu.stores.jsonl.shelf import WAIT_S, Shelf
 
 # A commit that takes longer than this on average goes to a thread: the loop has other work.
@@ -87,7 +86,7 @@ class CommitQueue:
         if self._average_s < QUICK_S or self._slow % _TRY_EVERY == 0:
             try:
                 self._timed(commit, 0)
-            except WouldWaitError:
+            except BlockingIOError:
                 pass
             except Exception as error:  # noqa: BLE001 - it belongs to those who wait
                 self._resolve(batch, commit, error)

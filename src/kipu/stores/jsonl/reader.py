@@ -5,15 +5,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 
+from kipu.errors import StoreCorruptError
 from kipu.ports.store import StoredEvent
 from kipu.stores.jsonl.line import parse, seq_of
 from kipu.stores.jsonl.log import LogView, SessionLog
 from kipu.stores.jsonl.scan import Place
 from kipu.stores.jsonl.segment import Raw, SegmentReader
-
-
-class OutOfOrderError(Exception):
-    """A line is not where a whole log would have it: look by table. Never leaves this package."""
 
 
 class PageReader:
@@ -28,7 +25,7 @@ class PageReader:
         """Return at most `limit` events with after < seq <= until.
 
         Raises:
-            OutOfOrderError: the view has no table, and needs one.
+            StoreCorruptError: a line is not where a whole log has it, and the view has no table of all lines.
         """
         until = min(until, view.last_seq)
         if until <= after or not view.segments:
@@ -36,7 +33,7 @@ class PageReader:
         if view.table is not None:
             return self._by_table(view.table, after=after, until=until, limit=limit, backwards=backwards)
         if not view.healthy:
-            raise OutOfOrderError
+            raise self._out_of_order()
         if backwards:
             return self._newest(view, after=after, until=until, limit=limit)
         return self._oldest(view, after=after, until=until, limit=limit)
@@ -57,7 +54,7 @@ class PageReader:
                     if expected > until:
                         return events
             offset = 0
-        raise OutOfOrderError
+        raise self._out_of_order()
 
     def _newest(self, view: LogView, *, after: int, until: int, limit: int) -> list[StoredEvent]:
         events: list[StoredEvent] = []
@@ -70,7 +67,7 @@ class PageReader:
             expected -= 1
             if expected <= after:
                 return events
-        raise OutOfOrderError
+        raise self._out_of_order()
 
     def _backwards(self, view: LogView, until: int) -> Iterator[Raw]:
         if until >= view.last_seq:
@@ -85,8 +82,11 @@ class PageReader:
     def _event(self, raw: Raw, expected: int) -> StoredEvent:
         line = parse(raw.data)
         if line is None or line.seq != expected or line.meta["session_id"] != self._log.session_id:
-            raise OutOfOrderError
+            raise self._out_of_order()
         return line.event(self._log.session_id)
+
+    def _out_of_order(self) -> StoreCorruptError:
+        return StoreCorruptError(store=self._log.folder, reason="a line is not where it should be")
 
     def _find(self, view: LogView, seq: int) -> tuple[int, int]:
         """Return segment and offset of a line that the view has."""
@@ -107,7 +107,7 @@ class PageReader:
         with SegmentReader(self._log.path(number)) as reader:
             offset = reader.seek(seq, self._end(view, number, reader))
         if offset is None:
-            raise OutOfOrderError
+            raise self._out_of_order()
         return number, offset
 
     def _first_seq(self, view: LogView, number: int) -> int:

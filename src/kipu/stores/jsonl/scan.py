@@ -189,7 +189,7 @@ class LogScan:
         return sorted(first.items())
 
 
-def scan_segment(scan: LogScan, reader: SegmentReader, segment: int, *, start: int = 0) -> int:
+def scan_segment(scan: LogScan, reader: SegmentReader, *, segment: int, start: int = 0) -> int:
     """Feed a segment's ended lines to `scan`; return the size that was looked at."""
     size = reader.size()
     for raw in reader.forwards(start, size):

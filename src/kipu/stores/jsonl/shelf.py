@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import apsw
 
-from kipu.errors import StoreCorruptError, StoreUnavailableError
+from kipu.errors import SessionNotFoundError, StoreCorruptError, StoreUnavailableError
 from kipu.ports.clock import Clock
 from kipu.ports.owner import Liveness
 from kipu.stores.jsonl.bindings import Bindings, Intent
@@ -19,8 +19,8 @@ from kipu.stores.jsonl.changes import ChangeNotes
 from kipu.stores.jsonl.entry import LogEntry
 from kipu.stores.jsonl.index import Index
 from kipu.stores.jsonl.lease import LeaseFile, LeaseState
-from kipu.stores.jsonl.lock import FileLock, WouldWaitError
-from kipu.stores.jsonl.log import GoneError, LogView, SessionLog
+from kipu.stores.jsonl.lock import FileLock
+from kipu.stores.jsonl.log import LogView, SessionLog
 from kipu.stores.jsonl.reader import PageReader
 from kipu.stores.jsonl.segment import segment_name
 from kipu.stores.jsonl.settings import Settings
@@ -77,12 +77,12 @@ class Shelf:
     # -- open logs -------------------------------------------------------------------------------------------------------
 
     def open_log(self, session_id: str) -> OpenLog:
-        """Return the session's open log, which need not exist on disk. Raises GoneError for a name that is no id."""
+        """Return the session's open log, which need not exist on disk. Raises SessionNotFoundError for a name that is no id."""
         with self._mutex:
             found = self._logs.get(session_id)
             if found is None:
                 if not _SESSION_ID.fullmatch(session_id):
-                    raise GoneError
+                    raise SessionNotFoundError(session_id=session_id)
                 found = self._logs[session_id] = OpenLog(self.root, session_id)
                 self._shrink()
             else:
@@ -116,8 +116,8 @@ class Shelf:
         """Hold a session's lock and its log as it is now.
 
         Raises:
-            GoneError: there is no such session.
-            WouldWaitError: `wait_s` is 0 and somebody holds the lock.
+            SessionNotFoundError: there is no such session.
+            BlockingIOError: `wait_s` is 0 and somebody holds the lock.
         """
         with self.locked_raw(session_id, wait_s=wait_s, shared=shared) as opened:
             self.refresh(opened)
@@ -141,7 +141,7 @@ class Shelf:
                 lock.acquire(wait_s=wait_s, shared=shared)
             except FileNotFoundError:
                 self._forget_gone(session_id)
-                raise GoneError from None
+                raise SessionNotFoundError(session_id=session_id) from None
             if not lock.unlinked:
                 return opened
             # Erased, and maybe made again, while we waited: the file that we hold guards nothing.
@@ -209,7 +209,7 @@ class Shelf:
                 return
             self.index_lock.release()
             if wait_s <= 0:
-                raise WouldWaitError
+                raise BlockingIOError
             self.rebuild()
 
     def index_failure(self, error: apsw.Error) -> StoreUnavailableError:
@@ -241,7 +241,7 @@ class Shelf:
         try:
             with self.locked(session_id, wait_s=WAIT_S, shared=True) as opened:
                 self.put(opened)
-        except GoneError:
+        except SessionNotFoundError:
             if not self._is_being_erased(session_id):
                 self.index.remove(session_id)
         except OSError as error:
@@ -283,24 +283,25 @@ class Shelf:
                 self.notes.write(differing)
 
     def _differing(self) -> list[str]:
-        known = self.index.entries()
+        known = self.index.places()
         there = self.session_ids()
         gone = set(known).difference(there)
         return [*gone, *(session_id for session_id in there if not self._is_known(session_id, known.get(session_id)))]
 
-    def _is_known(self, session_id: str, known: LogEntry | None) -> bool:
+    def _is_known(self, session_id: str, known: tuple[int, int, int, int] | None) -> bool:
         if known is None or session_id in self.stale:
             return False
-        folder = os.path.join(self.root, session_id)
-        if os.access(f"{folder}/{segment_name(known.segment + 1)}", os.F_OK):
+        segment, size, mtime_ns, inode = known
+        folder = f"{self.root}/{session_id}"
+        if os.access(f"{folder}/{segment_name(segment + 1)}", os.F_OK):
             return False
-        if known.segment == 0:
-            return known.size == 0
+        if segment == 0:
+            return size == 0
         try:
-            now = os.stat(f"{folder}/{segment_name(known.segment)}")
+            now = os.stat(f"{folder}/{segment_name(segment)}")
         except OSError:
             return False
-        return (now.st_size, now.st_mtime_ns, now.st_ino) == (known.size, known.mtime_ns, known.inode)
+        return (now.st_size, now.st_mtime_ns, now.st_ino) == (size, mtime_ns, inode)
 
     # -- bindings --------------------------------------------------------------------------------------------------------
 
@@ -311,7 +312,7 @@ class Shelf:
         log = SessionLog(self.root, intent.session_id)
         try:
             log.rescan()
-        except GoneError:
+        except SessionNotFoundError:
             return False
         bounds = log.scan.bounds if log.scan is not None else []
         return any((bound.key, bound.generation) == (intent.key, intent.generation) for bound, _ in bounds)

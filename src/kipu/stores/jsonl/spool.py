@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from kipu.errors import SessionNotFoundError
 from kipu.ports.store import Appended
 from kipu.stores.jsonl.desk import Desk
 from kipu.stores.jsonl.failure import translating
 from kipu.stores.jsonl.lease import LeaseState
-from kipu.stores.jsonl.log import GoneError
 from kipu.stores.jsonl.shelf import Shelf
 from kipu.stores.jsonl.spooling import Batch, forget_session, lease_state, read_batches, seed_lease, spooled_ids
 
@@ -31,10 +29,7 @@ class Spool:
 
     async def batches(self, session_id: str) -> list[Batch]:
         """Return every append of a session as it was made. Raises: SessionNotFoundError."""
-        try:
-            return await asyncio.to_thread(read_batches, self._shelf, session_id)
-        except GoneError:
-            raise SessionNotFoundError(session_id=session_id) from None
+        return await asyncio.to_thread(read_batches, self._shelf, session_id)
 
     async def known_outcome(self, idempotency_key: str) -> Appended | None:
         """Return what was appended under a key, or None."""
@@ -60,10 +55,7 @@ class Spool:
 
     async def lease_state(self, session_id: str) -> LeaseState:
         """Return owner, token and expiry of a session's lease. Raises: SessionNotFoundError."""
-        try:
-            return await asyncio.to_thread(lease_state, self._shelf, session_id)
-        except GoneError:
-            raise SessionNotFoundError(session_id=session_id) from None
+        return await asyncio.to_thread(lease_state, self._shelf, session_id)
 
     async def forget(self, session_id: str, *, last_seq: int) -> bool:
         """Remove a session without a tombstone, unless it has grown beyond `last_seq`: then return False."""

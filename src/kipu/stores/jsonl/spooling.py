@@ -7,11 +7,11 @@ import shutil
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from kipu.errors import SessionNotFoundError
 from kipu.ports.head import HeadPatch
 from kipu.ports.store import Record
 from kipu.stores.jsonl.lease import LeaseState
 from kipu.stores.jsonl.line import Line, pieces
-from kipu.stores.jsonl.log import GoneError
 from kipu.stores.jsonl.medium import remove_file
 from kipu.stores.jsonl.segment import SegmentReader
 from kipu.stores.jsonl.shelf import WAIT_S, OpenLog, Shelf
@@ -33,7 +33,7 @@ class Batch(NamedTuple):
 
 
 def read_batches(shelf: Shelf, session_id: str) -> list[Batch]:
-    """Return every batch of a session in order. Raises: GoneError."""
+    """Return every batch of a session in order. Raises: SessionNotFoundError."""
     with shelf.locked(session_id, wait_s=WAIT_S, shared=True) as opened:
         view = opened.log.known
         lines: list[Line] = []
@@ -74,7 +74,7 @@ def seed_lease(shelf: Shelf, session_id: str, *, owner: str | None, token: int, 
 
 
 def lease_state(shelf: Shelf, session_id: str) -> LeaseState:
-    """Return the lease of a session. Raises: GoneError."""
+    """Return the lease of a session. Raises: SessionNotFoundError."""
     with shelf.locked(session_id, wait_s=WAIT_S, shared=True) as opened:
         return opened.lease.read(now_us=shelf.now_us())
 
@@ -91,7 +91,7 @@ def forget_session(shelf: Shelf, session_id: str, *, last_seq: int) -> bool:
                 with index.transaction():
                     index.remove(session_id)
                 _remove_folder(shelf, opened)
-        except GoneError:
+        except SessionNotFoundError:
             return True
     return True
 

@@ -16,6 +16,7 @@ from kipu.errors import (
     NewerFormatError,
     SessionNotFoundError,
     StoreClosedError,
+    StoreCorruptError,
     StoreUrlError,
 )
 from kipu.ports.clock import Clock
@@ -47,9 +48,8 @@ from kipu.stores.jsonl.erasing import erase_session, finish_erasures
 from kipu.stores.jsonl.failure import translating
 from kipu.stores.jsonl.layout import local_index_folder, prepare_root
 from kipu.stores.jsonl.lease import LeaseState, lease_of
-from kipu.stores.jsonl.log import GoneError, LogView
+from kipu.stores.jsonl.log import LogView
 from kipu.stores.jsonl.queue import CommitQueue
-from kipu.stores.jsonl.reader import OutOfOrderError
 from kipu.stores.jsonl.settings import BUFFER_S, FORMAT, LOSS_WINDOWS, SEGMENT_BYTES, Durability, Settings
 from kipu.stores.jsonl.shelf import WAIT_S, OpenLog, Shelf
 from kipu.stores.jsonl.spool import Spool
@@ -220,20 +220,17 @@ class JsonlStore:
         with translating(self._settings.url):
             try:
                 return page(view) if limit <= _PAGE_IN_PLACE else await asyncio.to_thread(page, view)
-            except (OutOfOrderError, FileNotFoundError):
+            except (StoreCorruptError, FileNotFoundError):
                 return page(await asyncio.to_thread(self._desk.looked_at_anew, session_id))
 
     async def _view(self, session_id: str) -> tuple[OpenLog, LogView]:
         """Return the session's log as it is now. Raises: SessionNotFoundError."""
         self._check_open()
-        try:
-            with translating(self._settings.url):
-                opened = self._shelf.open_log(session_id)
-                if opened.log.view is not None and opened.log.is_current():
-                    return opened, opened.log.view
-                return await self._desk.run(lambda wait_s: self._desk.refreshed(session_id, wait_s=wait_s))
-        except GoneError:
-            raise SessionNotFoundError(session_id=session_id) from None
+        with translating(self._settings.url):
+            opened = self._shelf.open_log(session_id)
+            if opened.log.view is not None and opened.log.is_current():
+                return opened, opened.log.view
+            return await self._desk.run(lambda wait_s: self._desk.refreshed(session_id, wait_s=wait_s))
 
     async def head(self, session_id: str) -> Head | None:
         """Return the head, or None where there is no such session."""
@@ -264,7 +261,7 @@ class JsonlStore:
         """Yield own events with seq > `after`, then every new one; without a session, all from now on."""
         self._check_open()
         if session_id is None:
-            tracker = Tracker(self._desk, self._shelf.notes, self.read)
+            tracker = Tracker(self._desk, self._shelf.notes, read=self.read)
             return follow_pages(tracker.read_page, self._announcer, after=0)
         return follow_pages(self._events_after(session_id), self._announcer, after=after)
 
@@ -334,11 +331,8 @@ class JsonlStore:
             outcome = claimed(row, owner=owner, ttl_s=ttl_s, now_us=now_us, liveness=liveness)
             return (lease_of(outcome[0]), outcome[1]) if outcome else (None, None)
 
-        try:
-            with translating(self._settings.url):
-                return await self._desk.lease(session_id, change)
-        except GoneError:
-            raise SessionNotFoundError(session_id=session_id) from None
+        with translating(self._settings.url):
+            return await self._desk.lease(session_id, change)
 
     async def renew(self, lease: Lease) -> Lease:
         """Return the lease with a later expiry."""
@@ -351,7 +345,7 @@ class JsonlStore:
         try:
             with translating(self._settings.url):
                 return await self._desk.lease(lease.session_id, change)
-        except GoneError:
+        except SessionNotFoundError:
             raise LeaseLostError(session_id=lease.session_id, token=lease.token, current=None) from None
 
     async def release(self, lease: Lease, *, expected_seq: int | None = None) -> bool:
@@ -365,7 +359,7 @@ class JsonlStore:
         try:
             with translating(self._settings.url):
                 return await self._desk.lease(lease.session_id, change)
-        except GoneError:
+        except SessionNotFoundError:
             return True
 
     # -- blobs, erasure, damage ------------------------------------------------------------------------------------------
@@ -379,11 +373,8 @@ class JsonlStore:
                 return put_blob(opened.log.folder, data, sync=self._settings.syncs)
 
         await self._view(session_id)
-        try:
-            with translating(self._settings.url):
-                return await asyncio.to_thread(keep)
-        except GoneError:
-            raise SessionNotFoundError(session_id=session_id) from None
+        with translating(self._settings.url):
+            return await asyncio.to_thread(keep)
 
     async def get_blob(self, session_id: str, digest: str) -> bytes:
         """Return the bytes."""

@@ -16,7 +16,7 @@ from kipu.stores.jsonl.index import Index
 class Tracker:
     """Give the events of all sessions, page by page, in order within each; remembers how far it came."""
 
-    def __init__(self, desk: Desk, notes: ChangeNotes, read: Callable[..., Any]) -> None:
+    def __init__(self, desk: Desk, notes: ChangeNotes, *, read: Callable[..., Any]) -> None:
         self._desk = desk
         self._notes = notes
         self._read = read

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 
+from kipu.errors import SessionNotFoundError
 from kipu.ports.store import Damage
 from kipu.stores.jsonl.bindings import FILE as BINDINGS
 from kipu.stores.jsonl.blobs import FOLDER as BLOBS
 from kipu.stores.jsonl.blobs import damaged_blobs
-from kipu.stores.jsonl.log import GoneError
 from kipu.stores.jsonl.quarantine import kept_aside
 from kipu.stores.jsonl.shelf import WAIT_S, Shelf
 
@@ -31,7 +31,7 @@ def _verify_session(shelf: Shelf, session_id: str) -> list[Damage]:
     try:
         with shelf.locked_raw(session_id, wait_s=WAIT_S, shared=True) as opened:
             found = opened.log.damages()
-    except GoneError:
+    except SessionNotFoundError:
         return []
     except OSError as error:
         return [Damage(session_id, "unreadable", session_id, detail=str(error.strerror))]
