@@ -16,7 +16,7 @@ _LONG_NUMBER = re.compile(rb"\d{19}")
 _MAX_DIGITS = 4_000
 _RECORD_START = re.compile(rb'\{\s*"(?:event_id|seq|event_type|timestamp|session_id)"\s*:')
 _MOST_STARTS = 64
-_STORE_FIELDS = frozenset({"b", "n", "batch", "esc", "head", "key", "bind", "c"})
+_STORE_FIELDS = frozenset({"b", "n", "batch", "esc", "head", "retry", "bind", "c"})
 
 
 class Piece(NamedTuple):

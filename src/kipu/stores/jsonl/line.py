@@ -95,7 +95,7 @@ def _extra(head: HeadPatch, key: str | None, bound: Bound | None) -> bytes:
     if patch:
         extra = b',"head":' + orjson.dumps(patch, default=list)
     if key is not None:
-        extra += b',"key":' + orjson.dumps(key)
+        extra += b',"retry":' + orjson.dumps(key)
     if bound is not None:
         extra += b',"bind":' + orjson.dumps(tuple(bound))
     return extra

@@ -149,7 +149,7 @@ class LogScan:
             return EMPTY_PATCH
 
     def _note(self, last: Line, first_seq: int) -> None:
-        key = last.meta.get("key")
+        key = last.meta.get("retry")
         if isinstance(key, str):
             self.keys.append(KeyPlace(key, first_seq, last.seq, last.meta["timestamp"]))
         bound = last.meta.get("bind")

@@ -29,6 +29,7 @@ class Settings:
     segment_bytes: int = SEGMENT_BYTES
     format: int = FORMAT  # what the folder says
     index_root: str = ""  # where the index is, when it is not in the folder
+    writable: bool = True  # the folder may be written
     remote: str = ""  # the kind of network file system it is on
 
     @property
@@ -38,8 +39,8 @@ class Settings:
 
     @property
     def read_only(self) -> bool:
-        """Return True for a folder that a newer version wrote."""
-        return self.format > FORMAT
+        """Return True for a folder that a newer version wrote, or that may not be written."""
+        return self.format > FORMAT or not self.writable
 
     @property
     def syncs(self) -> bool:

@@ -59,7 +59,7 @@ def _batch(session_id: str, lines: list[Line]) -> Batch:
         lines[0].seq,
         tuple(line.event(session_id).record for line in lines),
         HeadPatch.from_json(last.get("head") or {}),
-        last.get("key"),
+        last.get("retry"),
         bound[0] if bound else None,
     )
 

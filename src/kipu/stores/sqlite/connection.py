@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass
+from urllib.parse import quote
 
 import apsw
 
@@ -28,11 +29,15 @@ class DatabaseFile:
     wal: bool  # False keeps a rollback journal: a network file system has no shared memory for a log
     read_only: bool
     vfs: str | None = None
+    immutable: bool = False  # the folder may not be written, so that the log's shared memory cannot be made
 
     def connect(self, *, query_only: bool = False) -> apsw.Connection:
         """Return a connection with Kipu's settings; the file must exist."""
         flags = apsw.SQLITE_OPEN_READONLY if self.read_only else apsw.SQLITE_OPEN_READWRITE
-        connection = apsw.Connection(self.path, flags=flags, vfs=self.vfs)
+        name = self.path
+        if self.immutable:
+            name, flags = f"file:{quote(self.path)}?immutable=1", flags | apsw.SQLITE_OPEN_URI
+        connection = apsw.Connection(name, flags=flags, vfs=self.vfs)
         connection.set_busy_timeout(int(BUSY_TIMEOUT_S * 1_000))
         for setting in _SETTINGS:
             # One by one: several in a text stop at the first that answers with a row.
@@ -52,6 +57,11 @@ def wait_fairly(connection: apsw.Connection, *, limit_s: float) -> None:
         return time.monotonic() < deadline_s
 
     connection.set_busy_handler(again)
+
+
+def is_immutable(path: str) -> bool:
+    """Return True for a database that can only be read as it stands: nothing can be made beside it, and no log is there."""
+    return os.path.exists(path) and not os.access(os.path.dirname(path), os.W_OK) and not os.path.exists(f"{path}-wal")
 
 
 def absolute(path: str | os.PathLike[str]) -> str:
@@ -112,7 +122,8 @@ def prepare(connection: apsw.Connection, file: DatabaseFile) -> StoreReadOnlyErr
     if found is not None and found > FORMAT:
         return NewerFormatError(store=file.url, found=found, known=FORMAT)
     if file.read_only or connection.readonly("main"):
-        reason = "it was asked for" if file.read_only else "the file may not be written"
+        asked = file.read_only and not file.immutable
+        reason = "it was asked for" if asked else "the file or its folder may not be written"
         return StoreReadOnlyError(store=file.url, reason=reason)
     _set_journal(connection, file)
     create_if_empty(connection, url=file.url)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -45,7 +46,7 @@ from kipu.stores.paging import page_size
 from kipu.stores.sqlite import changes, erasure, event_table
 from kipu.stores.sqlite.appending import append_records
 from kipu.stores.sqlite.committer import Committer, Job
-from kipu.stores.sqlite.connection import DatabaseFile, absolute, create_file, prepare, refuse_network
+from kipu.stores.sqlite.connection import DatabaseFile, absolute, create_file, is_immutable, prepare, refuse_network
 from kipu.stores.sqlite.readers import Readers
 from kipu.stores.sqlite.verification import verify
 from kipu.stores.tables import head_table, key_tables, search_table
@@ -118,9 +119,13 @@ class SqliteStore:
         with translated(url):
             place = absolute(path)
             remote = refuse_network(place, kind=kind_of(place), allowed=network == "allow", url=url)
+            if os.path.isdir(place):
+                raise StoreUrlError(url=url, reason="it names a folder, and a SQLite store is a file")
+            immutable = is_immutable(place)
+            read_only = read_only or immutable
             if not read_only:
                 create_file(place)
-            file = DatabaseFile(place, url, wal=not remote, read_only=read_only, vfs=vfs)
+            file = DatabaseFile(place, url, wal=not remote, read_only=read_only, vfs=vfs, immutable=immutable)
             writer = file.connect()
             try:
                 refusal = prepare(writer, file)

@@ -134,18 +134,18 @@ class BlockRules:
         if form == "base64":
             self._check_base64_source(source, path, kind=kind)
         elif form == "text":
-            check_media_type(self.findings, source["media_type"], f"{path}/media_type", among={"text/plain"})
+            check_media_type(self.findings, source["media_type"], path=f"{path}/media_type", among={"text/plain"})
             self.findings.text(source["data"], f"{path}/data")
         elif form == "url":
-            check_url(self.findings, source["url"], f"{path}/url", data_types=(), max_bytes=0)
+            check_url(self.findings, source["url"], path=f"{path}/url", data_types=(), max_bytes=0)
         elif form == "content" and not isinstance(source["content"], str):
             self.check_list(source["content"], f"{path}/content", among=frozenset({"text", "image"}), place="a source")
 
     def _check_base64_source(self, source: Mapping[str, object], path: str, *, kind: str) -> None:
         types = IMAGE_TYPES if kind == "image" else frozenset({"application/pdf"})
-        check_media_type(self.findings, source["media_type"], f"{path}/media_type", among=types)
+        check_media_type(self.findings, source["media_type"], path=f"{path}/media_type", among=types)
         data = source["data"]
-        check_base64(self.findings, data, f"{path}/data", max_bytes=MAX_DOCUMENT_BYTES)
+        check_base64(self.findings, data, path=f"{path}/data", max_bytes=MAX_DOCUMENT_BYTES)
         if kind == "image" and isinstance(data, str):
             self._check_image(data, f"{path}/data", declared=source["media_type"])
 

@@ -56,7 +56,7 @@ def validate_anthropic(
     """
     findings = Findings("anthropic")
     for value, path in ((messages, "/messages"), (system, "/system"), (tools, "/tools")):
-        check_json(findings, value, path)
+        check_json(findings, value, path=path)
     request = _Request(findings, strict_roles=strict_roles, system_messages=system_messages)
     request.check_system(system)
     _check_tools(findings, tools)

@@ -42,8 +42,8 @@ def validate_gemini(
     still to come. `thought_signatures` wants the signatures that Gemini 3 and later demand in the current turn.
     """
     findings = Findings("gemini")
-    check_json(findings, contents, "/contents")
-    check_json(findings, system_instruction, "/systemInstruction")
+    check_json(findings, contents, path="/contents")
+    check_json(findings, system_instruction, path="/systemInstruction")
     rules = PartRules(findings)
     if system_instruction is not None:
         _check_system(findings, rules, system_instruction)

@@ -121,8 +121,10 @@ class PartRules:
 
     def _check_blob(self, body: Mapping[str, object], path: str) -> None:
         if self.findings.keys(body, path, required=("mimeType", "data"), allowed=("displayName",)):
-            check_media_type(self.findings, body["mimeType"], f"{path}/mimeType", among=_MEDIA_TYPES)
-            self.inline_bytes += check_base64(self.findings, body["data"], f"{path}/data", max_bytes=MAX_PART_BYTES)
+            check_media_type(self.findings, body["mimeType"], path=f"{path}/mimeType", among=_MEDIA_TYPES)
+            self.inline_bytes += check_base64(
+                self.findings, body["data"], path=f"{path}/data", max_bytes=MAX_PART_BYTES
+            )
 
     def _check_call(self, body: Mapping[str, object], path: str) -> None:
         self.findings.keys(body, path, required=("name",), allowed=("id", "args"))

@@ -12,7 +12,7 @@ _MAX_DEPTH = 100
 """Protocol buffer readers, and many JSON readers, stop at about this depth."""
 
 
-def check_json(findings: Findings, value: object, path: str) -> None:
+def check_json(findings: Findings, value: object, *, path: str) -> None:
     """Report all that is not JSON, or that no provider reads: surrogates, NUL, NaN, foreign types, deep nesting."""
     stack: list[tuple[object, str, int]] = [(value, path, 0)]
     while stack:

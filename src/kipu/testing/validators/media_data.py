@@ -15,7 +15,7 @@ _DATA_URL = re.compile(r"data:(?P<type>[\w.+-]+/[\w.+-]+)(?:;[\w=.+-]+)*?;base64
 _MEDIA_TYPE = re.compile(r"[a-z]+/[a-z0-9.+-]+")
 
 
-def check_base64(findings: Findings, value: object, path: str, *, max_bytes: int) -> int:
+def check_base64(findings: Findings, value: object, *, path: str, max_bytes: int) -> int:
     """Report data that is not strict base64, is empty or too large; return its decoded size in bytes."""
     text = findings.string(value, path)
     if text is None:
@@ -32,7 +32,7 @@ def check_base64(findings: Findings, value: object, path: str, *, max_bytes: int
     return len(data)
 
 
-def check_media_type(findings: Findings, value: object, path: str, *, among: Collection[str] | None) -> None:
+def check_media_type(findings: Findings, value: object, *, path: str, among: Collection[str] | None) -> None:
     """Report a media type that is malformed or, when `among` is given, not in it."""
     text = value if isinstance(value, str) else ""
     known = text in among if among is not None else _MEDIA_TYPE.fullmatch(text)
@@ -42,7 +42,7 @@ def check_media_type(findings: Findings, value: object, path: str, *, among: Col
 
 
 def check_url(
-    findings: Findings, value: object, path: str, *, data_types: Collection[str] | None, max_bytes: int
+    findings: Findings, value: object, *, path: str, data_types: Collection[str] | None, max_bytes: int
 ) -> None:
     """Report an URL that is neither http(s) nor a base64 data URL of an accepted type."""
     url = findings.string(value, path)
@@ -54,5 +54,5 @@ def check_url(
     if match is None:
         findings.add("media_url", path, message="is neither an http(s) URL nor a base64 data URL")
         return
-    check_media_type(findings, match["type"], path, among=data_types)
-    check_base64(findings, match["data"], path, max_bytes=max_bytes)
+    check_media_type(findings, match["type"], path=path, among=data_types)
+    check_base64(findings, match["data"], path=path, max_bytes=max_bytes)

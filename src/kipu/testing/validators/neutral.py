@@ -34,7 +34,7 @@ def validate_neutral(messages: Sequence[Mapping[str, object]], *, may_end_with_m
     `may_end_with_model` judges a history to which a user message is still to come.
     """
     findings = Findings("neutral")
-    check_json(findings, messages, "/messages")
+    check_json(findings, messages, path="/messages")
     items = findings.array(messages, "/messages")
     if items is None:
         return findings.result()
@@ -100,11 +100,11 @@ class _BlockRules:
             self._check_result(block, path)
 
     def _check_media(self, block: Mapping[str, object], path: str) -> None:
-        check_media_type(self.findings, block["media_type"], f"{path}/media_type", among=None)
+        check_media_type(self.findings, block["media_type"], path=f"{path}/media_type", among=None)
         if ("blob" in block) == ("data" in block):
             self.findings.add("media_source", path, message="needs either blob or data")
         elif "data" in block:
-            check_base64(self.findings, block["data"], f"{path}/data", max_bytes=MAX_MEDIA_BYTES)
+            check_base64(self.findings, block["data"], path=f"{path}/data", max_bytes=MAX_MEDIA_BYTES)
         else:
             blob, size = block["blob"], block.get("size")
             if not (isinstance(blob, str) and _SHA256.fullmatch(blob)):

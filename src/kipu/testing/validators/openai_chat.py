@@ -47,7 +47,7 @@ def validate_openai_chat(
     64 characters. `extra_message_keys` are a compatible server's own, such as `reasoning_content`.
     """
     findings = Findings("openai_chat")
-    check_json(findings, messages, "/messages")
+    check_json(findings, messages, path="/messages")
     items = findings.array(messages, "/messages")
     if items is not None:
         chat = _Chat(findings, id_chars=max_tool_call_id_chars, extra_keys=tuple(extra_message_keys))
@@ -155,13 +155,13 @@ class _Chat:
 
     def _check_image(self, body: Mapping[str, object], path: str) -> None:
         if self.findings.keys(body, path, required=("url",), allowed=("detail",)):
-            check_url(self.findings, body["url"], f"{path}/url", data_types=IMAGE_TYPES, max_bytes=MAX_MEDIA_BYTES)
+            check_url(self.findings, body["url"], path=f"{path}/url", data_types=IMAGE_TYPES, max_bytes=MAX_MEDIA_BYTES)
         if "detail" in body:
             self.findings.choice(body["detail"], f"{path}/detail", among=("auto", "low", "high", "original"))
 
     def _check_audio(self, body: Mapping[str, object], path: str) -> None:
         if self.findings.keys(body, path, required=("data", "format")):
-            check_base64(self.findings, body["data"], f"{path}/data", max_bytes=MAX_MEDIA_BYTES)
+            check_base64(self.findings, body["data"], path=f"{path}/data", max_bytes=MAX_MEDIA_BYTES)
             self.findings.choice(body["format"], f"{path}/format", among=("wav", "mp3"))
 
     def _check_file(self, body: Mapping[str, object], path: str) -> None:
@@ -169,7 +169,9 @@ class _Chat:
         if ("file_id" in body) == ("file_data" in body):
             self.findings.add("file_source", path, message="needs either file_id or file_data")
         elif "file_data" in body:
-            check_url(self.findings, body["file_data"], f"{path}/file_data", data_types=None, max_bytes=MAX_MEDIA_BYTES)
+            check_url(
+                self.findings, body["file_data"], path=f"{path}/file_data", data_types=None, max_bytes=MAX_MEDIA_BYTES
+            )
             if "filename" not in body:
                 self.findings.add("key_missing", path, message="file_data needs a filename")
 

@@ -94,7 +94,7 @@ class ResponseContent:
         if sources[0] != "file_id":
             types = IMAGE_TYPES if kind == "input_image" else None
             value = part[sources[0]]
-            check_url(self.findings, value, f"{path}/{sources[0]}", data_types=types, max_bytes=MAX_MEDIA_BYTES)
+            check_url(self.findings, value, path=f"{path}/{sources[0]}", data_types=types, max_bytes=MAX_MEDIA_BYTES)
         if sources[0] == "file_data" and not part.get("filename"):
             self.findings.add("key_missing", path, message="file_data needs a filename")
         if kind == "input_image" and part.get("detail") is not None:

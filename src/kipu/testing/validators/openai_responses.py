@@ -76,8 +76,8 @@ def validate_openai_responses(
     user messages may lie in the part that the provider keeps.
     """
     findings = Findings("openai_responses")
-    check_json(findings, items, "/input")
-    check_json(findings, instructions, "/instructions")
+    check_json(findings, items, path="/input")
+    check_json(findings, instructions, path="/instructions")
     if instructions is not None:
         findings.text(instructions, "/instructions")
     if isinstance(items, str):

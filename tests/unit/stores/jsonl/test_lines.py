@@ -66,7 +66,7 @@ async def test_line_of_a_batch_says_its_place_and_the_last_carries_the_rest(tmp_
         )
     lines = [json.loads(line) for line in log_of(tmp_path).read_bytes().split(b"\n")[1:-1]]
     assert [line["batch"] for line in lines] == [[1, 3], [2, 3], [3, 3]]
-    assert [sorted({"head", "key", "bind"} & set(line)) for line in lines] == [[], [], ["bind", "head", "key"]]
+    assert [sorted({"head", "retry", "bind"} & set(line)) for line in lines] == [[], [], ["bind", "head", "retry"]]
     assert lines[2]["bind"] == ["chat:1", None, 1]
 
 
