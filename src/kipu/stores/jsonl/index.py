@@ -7,7 +7,7 @@ import os
 import time
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -119,8 +119,12 @@ class Index:
         self._version = -1
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection, leaving a short write-ahead log where nobody else needs it."""
         if self._connection is not None:
+            if not self._in_memory and self.is_current():
+                self._connection.set_busy_timeout(0)
+                with suppress(apsw.Error):  # it is a cache, and its log works as well where it is
+                    self.sql("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
             self._connection.close()
             self._connection = None
             self._rows.clear()
