@@ -16,7 +16,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import threading
+import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
@@ -25,6 +27,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from kipu.errors import InputError
 from kipu.manager.filesystem import FileSystemSessionManager
 from kipu.manager.lock import SessionLock
 from kipu.manager.manager import SessionManager
@@ -34,6 +37,10 @@ from kipu.ports.store import Page
 from kipu.wiring import open_manager as open_manager_async
 
 _Job = tuple[Coroutine[Any, Any, Any], "Future[Any]"]
+
+
+class _Seat:
+    """Something that lives as long as the calling thread does."""
 
 
 class Portal:
@@ -46,27 +53,34 @@ class Portal:
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._local = threading.local()
+        self._process = os.getpid()
         self._thread = threading.Thread(target=self._loop.run_forever, name="kipu-portal", daemon=True)
         self._thread.start()
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Return the coroutine's result, or raise its error. An interrupt (Ctrl-C) cancels it first."""
+        if os.getpid() != self._process:
+            coroutine.close()
+            raise InputError(reason="this manager was opened before the process forked; open one in each process")
         if self._loop.is_closed():
             coroutine.close()
             raise RuntimeError("the manager is closed")
         worker = getattr(self._local, "worker", None)
         if worker is None:
             worker = self._local.worker = _Worker(self._loop)
+            self._local.seat = seat = _Seat()
+            # When the thread ends its task must, and nothing of the loop may be torn down in another thread.
+            weakref.finalize(seat, worker.end).atexit = False
         return worker.run(coroutine)
 
     @property
     def closed(self) -> bool:
-        """Return True once the loop has ended."""
-        return self._loop.is_closed()
+        """Return True once the loop has ended, or where it cannot be reached: after a fork."""
+        return self._loop.is_closed() or os.getpid() != self._process
 
     def close(self) -> None:
         """End the loop. Closing twice is harmless."""
-        if self._loop.is_closed():
+        if self.closed:
             return
         asyncio.run_coroutine_threadsafe(_finish_tasks(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -86,10 +100,15 @@ class _Worker:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._jobs: asyncio.Queue[_Job] = asyncio.Queue()
+        self._jobs: asyncio.Queue[_Job | None] = asyncio.Queue()
         self._running: asyncio.Task[Any] | None = None
         self._cancelling = False
         asyncio.run_coroutine_threadsafe(self._serve(), loop)
+
+    def end(self) -> None:
+        """End the task after what was handed to it; called when the thread has ended."""
+        with suppress(RuntimeError):  # the loop is closed already
+            self._loop.call_soon_threadsafe(self._jobs.put_nowait, None)
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         outcome: Future[Any] = Future()
@@ -109,8 +128,8 @@ class _Worker:
 
     async def _serve(self) -> None:
         task = asyncio.current_task()
-        while True:
-            coroutine, outcome = await self._jobs.get()
+        while (job := await self._jobs.get()) is not None:
+            coroutine, outcome = job
             self._running = task
             try:
                 outcome.set_result(await coroutine)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl, quote, unquote
 
 from kipu.errors import StoreUrlError
 from kipu.ports.clock import Clock
@@ -76,8 +76,10 @@ def default_store_url(environment: Mapping[str, str]) -> str:
     """Return the store that commands use when none is named: KIPU_STORE, else one database in the user's data folder."""
     if environment.get("KIPU_STORE"):
         return environment["KIPU_STORE"]
-    base = environment.get("XDG_DATA_HOME") or f"{environment.get('HOME', '~')}/.local/share"
-    return f"sqlite:///{base}/kipu/sessions.db"
+    base = environment.get("XDG_DATA_HOME", "")
+    if not base.startswith("/"):  # the XDG rules: a relative one is as good as none
+        base = f"{environment.get('HOME') or '~'}/.local/share"
+    return f"sqlite:///{quote(base, safe='/~')}/kipu/sessions.db"
 
 
 async def open_store(url: str, *, clock: Clock | None = None, liveness: Liveness | None = None) -> EventStore:

@@ -78,7 +78,8 @@ class KipuGroup(TyperGroup):
         except BrokenPipeError:
             raise
         except OSError as error:
-            _complain(str(error), "os")
+            reason = f"{error.strerror or error}: {error.filename2 or error.filename}" if error.filename else str(error)
+            _complain(f"{reason}. Correct the path or its permissions, or make room, and run it again.", "os")
             raise typer.Exit(ExitCode.FAILURE) from error
         except KeyboardInterrupt as error:
             sys.stderr.write("\n")

@@ -47,7 +47,8 @@ async def _import(
 
     for file in files:
         if not file.is_file():
-            raise ImportFormatError(source=str(file), reason="there is no such file")
+            reason = "it is not a regular file" if file.exists() else "there is no such file"
+            raise ImportFormatError(source=str(file), reason=reason)
     reports = []
     async with invocation.manager() as manager:
         for file in files:

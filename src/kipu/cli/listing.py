@@ -100,6 +100,7 @@ async def _ls(invocation: Invocation, query: SessionQuery, most: int | None) -> 
     from kipu.cli.head_view import COLUMNS, head_json, head_row
     from kipu.manager.listing import all_heads
     from kipu.ports.principal import Principal
+    from kipu.ports.store import SessionQuery
 
     if most is not None:
         query = replace(query, limit=min(most + 1, query.limit))
@@ -110,14 +111,17 @@ async def _ls(invocation: Invocation, query: SessionQuery, most: int | None) -> 
             found.append(head)
             if most is not None and len(found) > most:
                 break
+        unreadable = (await store.list(SessionQuery(statuses=frozenset({"unreadable"}), limit=100))).items
     more = most is not None and len(found) > most
     found = found[:most]
     output = invocation.output
+    for head in unreadable:
+        output.say(f"{head.session_id} cannot be listed: {head.title}; kipu verify says more", style="yellow")
     if output.json:
         output.emit([head_json(head) for head in found])
         return
     output.table(COLUMNS, (head_row(head) for head in found))
     if more:
         output.say(f"there are more: kipu ls -n {10 * (most or ON_SCREEN)}")
-    if not found:
+    if not found and not unreadable:
         output.say("no sessions yet: begin one with kipu chat")

@@ -49,7 +49,9 @@ class Setting:
 
 def config_path(environment: Mapping[str, str]) -> Path:
     """Return where the configuration file is: `kipu/config.toml` in the XDG config folder."""
-    base = environment.get("XDG_CONFIG_HOME") or Path(environment.get("HOME", "~"), ".config")
+    base: str | Path = environment.get("XDG_CONFIG_HOME", "")
+    if not Path(base).is_absolute():  # the XDG rules: a relative one is as good as none
+        base = Path(environment.get("HOME") or "~", ".config")
     return Path(base).expanduser() / "kipu" / "config.toml"
 
 

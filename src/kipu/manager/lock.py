@@ -33,6 +33,7 @@ class SessionLock:
         self._timer: asyncio.TimerHandle | None = None
         self._renewal: asyncio.Task[None] | None = None
         self._waiting = 0
+        self.turn_id: str | None = None  # the turn that runs under it
 
     @property
     def in_use(self) -> bool:

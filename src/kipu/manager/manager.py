@@ -12,6 +12,7 @@ from kipu.context.policy import WindowPolicy
 from kipu.context.tokens import EstimateCounter
 from kipu.errors import (
     ConflictError,
+    InputError,
     KipuError,
     SessionBusyError,
     SessionExistsError,
@@ -207,7 +208,7 @@ class SessionManager(BaseSessionManager):
         last = parent.history.last_seq
         at = last if seq is None else seq
         if not 0 < at <= last:
-            raise SessionNotFoundError(session_id=f"{parent.session_id}@{at}")
+            raise InputError(reason=f"session {parent.session_id} has no event {at} to fork at; its last one is {last}")
         head = parent.head
         session_id = self.mint("sess")
         init = SessionInitEvent(

@@ -271,17 +271,19 @@ class Session:
         await self.refresh()
         if max_messages <= 0:
             return []
-        events: list[SessionEvent] = []
-        until = self._history.last_seq
+        newest: list[SessionEvent] = []
+        until, counted = self._history.last_seq, 0
         while until > self.last_consolidated:
             page = await self._history.reader.backwards(until=until, after=self.last_consolidated)
             if not page:
                 break
-            events[:0] = [item.event for item in reversed(page)]
+            newest.extend(item.event for item in page)
             until = page[-1].seq - 1
-            if len(doc_messages(visible(events))) > max_messages:
-                break
-        return get_history(doc_messages(visible(events)), 0, max_messages=max_messages)
+            if len(newest) >= 2 * counted:  # counted at each doubling only, so that the whole stays linear
+                counted = len(newest)
+                if len(doc_messages(visible(newest[::-1]))) > max_messages:
+                    break
+        return get_history(doc_messages(visible(newest[::-1])), 0, max_messages=max_messages)
 
     async def get_full_history(self, *, principal: Principal | None = None) -> list[SessionEvent]:
         """Return every event, undone ones included, oldest first (B35). For long sessions use `events`."""

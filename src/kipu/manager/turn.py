@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from kipu.errors import ConflictError, LeaseLostError
+from kipu.errors import ConflictError, KipuError, LeaseLostError, SessionBusyError
 from kipu.events.event import SessionEvent, with_fields
 from kipu.events.turn import TurnFinishedEvent, TurnStartedEvent
 from kipu.ports.principal import Principal
@@ -59,14 +60,23 @@ class Turn:
         return await self._session.add_events(stamped, principal=self._principal, token=self._lock.token)
 
     async def __aenter__(self) -> Self:
+        if self._lock.mine and self._lock.turn_id is not None:
+            owner = f"{self._lock.turn_id}, a turn of the same task"
+            raise SessionBusyError(session_id=self._session.session_id, owner=owner)
         if not self._lock.mine:
             await self._lock.acquire(wait_s=self._wait_s)
             self._entered_lock = True
         try:
             await self._start()
-        except BaseException:
-            await self._leave()
+        except BaseException as error:
+            self._judge(error)
+            try:
+                with suppress(KipuError):  # what stopped it is what the caller gets
+                    await self._end_if_open()  # its beginning may be in the log all the same: then its end must be too
+            finally:
+                await self._leave()
             raise
+        self._lock.turn_id = self.id
         return self
 
     async def _start(self) -> None:
@@ -106,18 +116,42 @@ class Turn:
             await self._leave()
 
     async def _finish(self, error: BaseException | None) -> None:
+        self._judge(error)
+        try:
+            await self.add_event(self._finished())
+        except LeaseLostError:
+            if error is None:
+                raise
+        except asyncio.CancelledError:
+            with suppress(KipuError):
+                await self._end_if_open()
+            raise
+
+    def _judge(self, error: BaseException | None) -> None:
         if isinstance(error, asyncio.CancelledError):
             self.outcome = "cancelled"
         elif error is not None:
             self.outcome, self.error = "failed", f"{type(error).__name__}: {error}"
-        finished = TurnFinishedEvent(turn_id=self.id, outcome=self.outcome, usage=self.usage, error=self.error)
-        try:
-            await self.add_event(finished)
-        except LeaseLostError:
-            if error is None:
-                raise
+
+    def _finished(self) -> TurnFinishedEvent:
+        return TurnFinishedEvent(turn_id=self.id, outcome=self.outcome, usage=self.usage, error=self.error)
+
+    async def _end_if_open(self) -> None:
+        """Finish the turn if the log says that it is open: a cancelled append was stored, or was not."""
+        while True:
+            await self._session.refresh()
+            if self._session.head.open_turn != self.id:
+                return
+            last_seq = self._session.history.last_seq
+            try:
+                await self._session.add_events([self._finished()], token=self._lock.token, expected_seq=last_seq)
+            except ConflictError:  # the cancelled one, or an arrival, was stored meanwhile
+                continue
+            return
 
     async def _leave(self) -> None:
+        if self._lock.turn_id == self.id:
+            self._lock.turn_id = None
         if self._entered_lock:
             self._entered_lock = False
             await self._lock.release()

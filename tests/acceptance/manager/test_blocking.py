@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
+import multiprocessing
 import threading
+import warnings
 from pathlib import Path
 
 import pytest
 
 from kipu import blocking
-from kipu.errors import SessionBusyError, SessionNotFoundError
+from kipu.errors import InputError, SessionBusyError, SessionNotFoundError
 from kipu.events.conversation import AgentMessageEvent, UserMessageEvent
 from kipu.manager.session import Session
 
@@ -113,3 +116,54 @@ def test_a_closed_manager_says_so() -> None:
     manager.close()
     with pytest.raises(RuntimeError, match="closed"):
         manager.create_session()
+
+
+def test_threads_that_ended_leave_no_task(caplog: pytest.LogCaptureFixture) -> None:
+    """A thread's task ends with the thread: none is torn down while it waits, which asyncio would report."""
+    with blocking.open_manager("memory://") as manager:
+        for _ in range(20):
+            thread = threading.Thread(target=manager.get_or_create, args=("cli:p",))
+            thread.start()
+            thread.join()
+        gc.collect()
+    assert "destroyed" not in caplog.text
+
+
+def test_a_manager_from_before_a_fork_says_so(tmp_path: Path) -> None:
+    """In a forked child the parent's manager has no thread to work in: a typed error says what to do, and nothing hangs."""
+    with blocking.open_folder(tmp_path / "sessions") as manager:
+        manager.get_or_create("cli:p")
+        answers: multiprocessing.Queue[str] = multiprocessing.get_context("fork").Queue()
+
+        def child() -> None:
+            try:
+                manager.get_or_create("cli:p")
+            except InputError as error:
+                answers.put(error.code)
+            manager.close()
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # forking beside threads is what this is about
+            process = multiprocessing.get_context("fork").Process(target=child)
+            process.start()
+        try:
+            assert answers.get(timeout=20) == "input"
+            process.join(timeout=20)
+            assert process.exitcode == 0
+        finally:
+            process.kill()
+        assert manager.get_or_create("cli:p").head.last_seq == 1
+
+
+def test_a_turn_does_not_begin_within_a_turn() -> None:
+    """A task that runs a turn gets no second one of the same session before the first has ended (A39)."""
+    with blocking.open_manager("memory://") as manager:
+        session = manager.get_or_create("cli:p")
+        with session.turn() as outer:
+            with pytest.raises(SessionBusyError), session.turn():
+                pass
+            outer.add_event(AgentMessageEvent(content="still mine"))
+        with session.turn():
+            pass
+        types = [event.event_type for event in session.get_full_history()]
+        assert types[1:] == ["turn_started", "agent_message", "turn_finished", "turn_started", "turn_finished"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kipu.errors import InputError, SessionNotFoundError
+from kipu.errors import InputError
 from kipu.events.boundary import CompactionEvent, RewindEvent
 from kipu.events.conversation import (
     AgentMessageEvent,
@@ -93,9 +93,9 @@ async def test_a_fork_between_call_and_result_shows_a_valid_history(manager: Ses
 
 @pytest.mark.parametrize("seq", [0, -1, 99])
 async def test_a_fork_point_that_does_not_exist_is_refused(manager: SessionManager, seq: int) -> None:
-    """There is no fork at an event that is not there (C11)."""
+    """There is no fork at an event that is not there; the error says which event that is, not that a session is missing (C11)."""
     session = await manager.get_or_create("cli:p")
-    with pytest.raises(SessionNotFoundError):
+    with pytest.raises(InputError, match=f"no event {seq} to fork at; its last one is 1"):
         await session.fork(seq)
 
 

@@ -198,6 +198,10 @@ async def test_list_filters_by_status_time_owner_and_metadata(manager: SessionMa
     assert await manager.list_sessions({"tags": "urgent"}) == [login]
     assert await manager.list_sessions({"created_before": now - timedelta(days=1)}) == []
     assert await manager.list_sessions({"active_after": now - timedelta(days=1), "topic": "other"}) == [other]
+    with pytest.raises(InvalidQueryError, match="status 'zzz' is not one of"):
+        await manager.list_sessions({"status": "zzz"})
+    with pytest.raises(InvalidQueryError, match="metadata is a mapping"):
+        await manager.list_sessions({"metadata": 3})
     with pytest.raises(InvalidQueryError):
         await manager.list_sessions({"created_before": "yesterday"})
     with pytest.raises(InvalidQueryError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from contextlib import nullcontext
 
 import pytest
@@ -165,3 +166,27 @@ async def test_a_turn_consumes_what_waited(manager: SessionManager) -> None:
     async with session.turn():
         assert [message["content"] for message in await session.get_context_for_llm()] == ["one", "two"]
     assert not session.head.waiting
+
+
+async def test_every_turn_that_began_has_an_end_when_tasks_are_cancelled_anywhere(manager: SessionManager) -> None:
+    """Cancelled at any await, a turn is either not in the log, or finished in it; no session is left held (A39, C2)."""
+    session = await manager.get_or_create("cli:p")
+    chance = random.Random(7)
+
+    async def work(name: str) -> None:
+        async with session.turn() as turn:
+            await turn.add_event(AgentMessageEvent(content=name))
+
+    for number in range(150):
+        task = asyncio.create_task(work(str(number)))
+        for _ in range(chance.randrange(12)):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert not session.in_use
+    events = await session.get_full_history()
+    began = [event.turn_id for event in events if event.event_type == "turn_started"]
+    ended = [event.turn_id for event in events if event.event_type == "turn_finished"]
+    assert len(began) > 10
+    assert sorted(map(str, began)) == sorted(map(str, ended))
+    assert session.head.open_turn is None

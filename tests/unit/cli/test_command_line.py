@@ -12,6 +12,8 @@ import pytest
 
 from kipu import errors
 from kipu.cli.exit_code import ExitCode, exit_code_of
+from kipu.cli.settings import config_path
+from kipu.wiring import StoreUrl, default_store_url
 from tests.unit.cli.command_line import CommandLine
 
 
@@ -81,7 +83,7 @@ def test_errors_have_message_and_code_but_no_traceback(tmp_path: Path) -> None:
         "sqlite:///": (2, "store_url"),
         f"sqlite:///{tmp_path}/a.db?durability=none": (2, "store_url"),
         f"sqlite:///{tmp_path / 'file.db'}": (5, "store"),
-        f"sqlite:///{tmp_path / 'folder'}": (5, "store"),
+        f"sqlite:///{tmp_path / 'folder'}": (2, "store_url"),
         f"jsonl:///{tmp_path / 'file.db'}": (2, "store_url"),
     }
     for url, (code, kind) in cases.items():
@@ -219,3 +221,37 @@ def test_public_door_names_each_home_once() -> None:
             assert getattr(kipu, name) is getattr(importlib.import_module(str(homes[name])), name)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = kipu.nothing
+
+
+def test_relative_xdg_folders_and_an_empty_home_count_as_none(tmp_path: Path) -> None:
+    """The store stands in an absolute folder whatever the variables say, and odd characters in it are no settings."""
+    assert default_store_url({"XDG_DATA_HOME": "here", "HOME": "/h"}) == "sqlite:////h/.local/share/kipu/sessions.db"
+    assert default_store_url({"HOME": ""}) == "sqlite:///~/.local/share/kipu/sessions.db"
+    odd = default_store_url({"XDG_DATA_HOME": f"{tmp_path}/a?b%41"})
+    assert StoreUrl.parse(odd).path == tmp_path / "a?b%41" / "kipu" / "sessions.db"
+    assert config_path({"XDG_CONFIG_HOME": "here", "HOME": "/h"}) == Path("/h/.config/kipu/config.toml")
+
+
+def test_errors_of_paths_say_what_is_wrong_with_them(tmp_path: Path, kipu: CommandLine) -> None:
+    """A folder given for a file, and a folder that is not there, are told as such, with the next step."""
+    kipu.chat("hello")
+    session_id = kipu.ids()[0]
+    nowhere = kipu.run("export", session_id, "-o", str(tmp_path / "nowhere" / "a.html"))
+    assert (nowhere.code, "[Errno" in nowhere.stderr) == (1, False)
+    assert "Correct the path" in nowhere.stderr
+    assert "not a regular file" in kipu.run("import", str(tmp_path)).stderr
+    assert "it names a folder" in kipu.run("ls", "--store", f"sqlite:///{tmp_path}").stderr
+
+
+def test_ls_names_sessions_that_cannot_be_read(tmp_path: Path) -> None:
+    """A locked session is told on stderr; a store of nothing else is not said to be empty (A50, situation 73)."""
+    kipu = CommandLine(tmp_path, f"jsonl:///{tmp_path}/sessions")
+    kipu.chat("hello")
+    session_id = kipu.ids()[0]
+    log = tmp_path / "sessions" / session_id / "000001.jsonl"
+    log.unlink()
+    log.mkdir()
+    (tmp_path / "sessions" / "index.sqlite").unlink()
+    listed = kipu.run("ls")
+    assert session_id in listed.stderr
+    assert "no sessions yet" not in listed.stderr

@@ -45,8 +45,9 @@ UNBOUND = KeyState(None, 0)
 class Bindings:
     """Read and write `bindings.jsonl`. Whoever calls holds `lock`."""
 
-    def __init__(self, root: str, *, sync: bool) -> None:
+    def __init__(self, root: str, *, sync: bool, writable: bool = True) -> None:
         self._root = root
+        self._writable = writable
         self._path = os.path.join(root, FILE)
         self._sync = sync
         self.lock = FileLock(os.path.join(root, "bindings.lock"))
@@ -98,7 +99,9 @@ class Bindings:
     def finish(self, intent: Intent, *, happened: bool) -> None:
         """Write how an intent ended. Not synced: the session's log says it too."""
         state = KeyState(intent.session_id, intent.generation) if happened else intent.before
-        self._write({"key": intent.key, "session_id": state.session_id, "generation": intent.generation}, sync=False)
+        if self._writable:
+            ended: dict[str, object] = {"key": intent.key, "session_id": state.session_id, "generation": intent.generation}
+            self._write(ended, sync=False)
         self._keys[intent.key] = KeyState(state.session_id, intent.generation)
         self._open.pop(intent.key, None)
 

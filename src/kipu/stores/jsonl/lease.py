@@ -51,6 +51,8 @@ class LeaseFile:
                 self._fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
             except FileNotFoundError:
                 return LeaseState()
+            except PermissionError:
+                self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         raw = os.pread(self._fd, SIZE * 2, 0)
         if raw != self._raw:
             self._state = _decode(raw) or LeaseState(None, now_us // 1_000_000, None)

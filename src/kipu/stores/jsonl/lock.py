@@ -43,7 +43,7 @@ class FileLock:
 
     def _lock(self, wait_s: float, kind: int) -> None:
         if self._fd < 0:
-            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._fd = self._open()
         deadline = time.monotonic() + wait_s if wait_s > 0 else 0.0
         while True:
             try:
@@ -54,6 +54,14 @@ class FileLock:
                 time.sleep(_PAUSE_S)
             else:
                 return
+
+    def _open(self) -> int:
+        try:
+            return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EROFS, errno.EPERM):
+                raise
+            return os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)  # who may only read holds off those who write
 
     def _refuse(self, wait_s: float) -> None:
         if wait_s <= 0:

@@ -59,7 +59,7 @@ class Shelf:
         self.owner = owner
         self.index = Index(settings.index_folder, url=settings.url, in_memory=settings.read_only)
         self.index_lock = FileLock(os.path.join(settings.index_folder, "index.lock"))
-        self.bindings = Bindings(self.root, sync=settings.syncs)
+        self.bindings = Bindings(self.root, sync=settings.syncs, writable=not settings.read_only)
         self.notes = ChangeNotes(self.root)
         self.stale: set[str] = set()  # sessions whose index row could not be written
         self.broken = False  # the index said that it is damaged
@@ -279,7 +279,7 @@ class Shelf:
                     self.heal(session_id)
             for owner in dead:
                 index.unregister(owner)
-            if differing:
+            if differing and not self.settings.read_only:
                 self.notes.write(differing)
 
     def _differing(self) -> list[str]:

@@ -17,6 +17,7 @@ from kipu.errors import (
     SessionNotFoundError,
     StoreClosedError,
     StoreCorruptError,
+    StoreReadOnlyError,
     StoreUrlError,
 )
 from kipu.ports.clock import Clock
@@ -132,7 +133,8 @@ class JsonlStore:
         with translating(address):
             elsewhere = local_index_folder(path, kind=remote, network=network, environment=os.environ, url=address)
             found = prepare_root(path, url=address, sync=durability != "os")
-        settings = Settings(path, address, durability, segment_bytes, found, elsewhere, remote)
+        writable = os.access(path, os.W_OK)
+        settings = Settings(path, address, durability, segment_bytes, found, elsewhere, writable, remote)
         owner = this_process_owner(f"{name}-{os.urandom(6).hex()}")
         shelf = Shelf(settings, clock=clock, liveness=liveness, owner=owner)
         try:
@@ -275,7 +277,7 @@ class JsonlStore:
 
     async def index(self, entries: Sequence[IndexEntry], *, indexed: Mapping[str, int]) -> None:
         """Take in terms and move `indexed_seq` of the named sessions, together."""
-        self._check_writable()
+        self._check_open()  # also for reading only: the index is in memory then
         await asyncio.to_thread(self._desk.take_terms, entries, indexed)
 
     async def search(self, query: SearchQuery) -> Page[Hit]:
@@ -438,5 +440,7 @@ class JsonlStore:
 
     def _check_writable(self) -> None:
         self._check_open()
+        if not self._settings.writable:
+            raise StoreReadOnlyError(store=self._settings.url, reason="the folder may not be written")
         if self._settings.read_only:
             raise NewerFormatError(store=self._settings.url, found=self._settings.format, known=FORMAT)
