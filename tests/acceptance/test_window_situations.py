@@ -130,6 +130,21 @@ def test_orphans_and_second_results_are_dropped_and_reported() -> None:
     assert kinds(items) == ["duplicate_result_dropped"]
 
 
+def test_an_orphan_stays_reported_after_the_conversation_went_on() -> None:
+    """A result that never met its call is told with every later rendering of the window that holds it (C8, situation 19)."""
+    items = log_of(user(), result("A"), user("and?"), answer())
+    assert [note.seq for note in build_window(items).adjustments if note.kind == "orphan_dropped"] == [2]
+
+
+def test_equal_ids_within_one_answer_pair_in_order() -> None:
+    """Two open calls of one id get their results in the order in which these came (A25, B17, situation 27)."""
+    items = log_of(user(), call("call_0"), call("call_0"), result("call_0", "first"), result("call_0", "second"))
+    (role, results) = told(items)[2]
+    assert role == "tool"
+    assert [text for _, text in results] == ["first", "second"]
+    assert len({call_id for call_id, _ in results}) == 2
+
+
 def test_repeated_provider_ids_keep_every_result() -> None:
     """An id that comes again in every turn is paired in order, and shown under ids that differ (situation 27)."""
     events = [
@@ -206,8 +221,10 @@ def test_long_turns_stay_within_the_budget_and_keep_their_question() -> None:
     window = Window(policy)
     for item in items:
         window.extend([item])
+        before = window.start_seq
         fit(window)
         assert window.tokens <= policy.max_tokens
+        assert window.start_seq == before or window.tokens <= policy.low_water * policy.max_tokens
     shown = window.messages().messages
     assert shown[0]["content"][0]["text"] == "the question"
     assert shown[1]["role"] == "assistant"

@@ -92,9 +92,7 @@ class Assembly:
     # Placing
 
     def _user_message(self, item: Item) -> None:
-        event = item.event
-        if isinstance(event, UserMessageEvent) and not event.queued and item.seq not in self._settled:
-            self._place_user(item, item.seq)
+        self._place_user(item, item.seq)
 
     def _consume(self, item: Item) -> None:
         event = item.event
@@ -110,9 +108,9 @@ class Assembly:
                 self._place_user(arrival, item.seq)
 
     def _place_user(self, item: Item, seq: int) -> None:
-        self._end_turn()
         if item.seq in self.placed or item.seq in self._settled:
             return
+        self._end_turn()
         self.placed.add(item.seq)
         exchange = Exchange("user", seq, turn_id=item.event.turn_id, message=item, first_seq=seq)
         if isinstance(item.event, UserMessageEvent):

@@ -124,6 +124,57 @@ def test_pins_keep_their_whole_exchange_over_jumps() -> None:
     assert "result 0" not in log.texts()
 
 
+def test_a_pin_taken_back_before_the_jump_keeps_nothing() -> None:
+    """What was pinned and unpinned again within one window leaves with the others (B36)."""
+    log = Log(max_tokens=400)
+    log.turn(0)
+    log.add(EventPinnedEvent(seqs=[3]), EventPinnedEvent(seqs=[3], on=False), tokens=0)
+    for number in range(1, 11):
+        log.turn(number)
+    fit(log.window)
+    assert "result 0" not in log.texts()
+
+
+def test_a_settled_message_is_not_shown_though_it_is_pinned() -> None:
+    """A pin keeps what was said in the conversation; a message that was settled never was (B36, C12)."""
+    pinned = Item(2, UserMessageEvent(seq=2, content="never mind"), 10)
+    window = Window(WindowPolicy(), start_seq=10, pinned=[pinned])
+    assert len(window.messages().messages) == 1
+    window.extend([Item(10, MessageSettledEvent(seq=10, seqs=[2], reason="cancelled"), 0)])
+    window.extend([Item(11, UserMessageEvent(seq=11, content="hello"), 10)])
+    again = Window(WindowPolicy(), start_seq=10, pinned=[pinned])
+    again.extend([Item(11, UserMessageEvent(seq=11, content="hello"), 10)])
+    again.extend([Item(10, MessageSettledEvent(seq=10, seqs=[2], reason="cancelled"), 0)])
+    for shown in (window, again):
+        assert [message["content"][0]["text"] for message in shown.messages().messages] == ["hello"]
+
+
+def test_windows_start_with_a_user_message_once_there_is_one() -> None:
+    """An answer to nothing is shown only until somebody says something, and its leaving is reported (A32)."""
+    log = Log()
+    log.add(AgentMessageEvent(content="welcome"))
+    assert log.texts()[-1] == "welcome"
+    log.add(UserMessageEvent(content="hi"), AgentMessageEvent(content="hello"))
+    assert log.texts() == ["hi", "hello"]
+    assert [(note.kind, note.seq) for note in log.window.messages().adjustments] == [("lead_dropped", 1)]
+
+
+def test_a_jump_never_parts_a_call_from_the_result_that_is_to_come() -> None:
+    """While a call waits for its result, the window starts no later than its answer (A2, A60, A33)."""
+    log = Log(max_tokens=400)
+    for number in range(9):
+        log.turn(number)
+    log.add(UserMessageEvent(content="do it"), ToolCallEvent(tool_name="bash", tool_call_id="slow"))
+    waiting = len(log.items)
+    log.add(*[UserMessageEvent(content=f"and {number}") for number in range(30)])
+    fit(log.window)
+    assert log.window.start_seq <= waiting
+    log.add(ToolResultEvent(tool_call_id="slow", result="done at last"))
+    shown = log.window.messages()
+    assert "done at last" in log.texts()
+    assert not [note for note in shown.adjustments if note.kind in {"orphan_dropped", "call_closed", "result_late"}]
+
+
 def test_pins_take_at_most_their_share() -> None:
     """Pins beyond half of the budget are dropped, oldest first, and reported (B36)."""
     log = Log(max_tokens=400)
@@ -239,6 +290,17 @@ def test_images_are_shown_within_limits_and_as_text_otherwise(target: str) -> No
         assert validate(target, other.payload) == []
         assert "[image/png, 70 bytes, not shown]" in json.dumps(other.payload)
         assert [adjustment.kind for adjustment in other.adjustments] == ["media_replaced"]
+
+
+def test_images_beyond_the_count_are_shown_as_text() -> None:
+    """Of more images than a window may hold the first are shown, where structure forbids to leave any out (C7)."""
+    digest = hashlib.sha256(PNG).hexdigest()
+    image = MediaPart(media_type="image/png", blob=digest, size=len(PNG))
+    said = UserMessageEvent(seq=1, content=[TextPart(text="which?"), image, image])
+    for limit in (WindowPolicy(media_max_count=1), WindowPolicy(media_max_total_bytes=len(PNG) + 1)):
+        shown = build_window([Item(1, said, 100)], policy=limit)
+        assert [block["type"] for block in shown.messages[0]["content"]] == ["text", "media", "text"]
+        assert [adjustment.kind for adjustment in shown.adjustments] == ["media_replaced"]
 
 
 def test_windows_name_the_blobs_they_show() -> None:
