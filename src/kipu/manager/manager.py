@@ -349,10 +349,14 @@ class SessionManager(BaseSessionManager):
         forks = await self._forks(session_id)
         if forks and not cascade:
             raise SessionForkedError(session_id=session_id, forks=", ".join(fork.session_id for fork in forks))
-        for fork in forks:
+        for fork in forks:  # all are asked for before any is gone
             require(caller, Verb.ERASE, head=fork, session_id=fork.session_id)
-            await self.delete_session(fork.session_id, cascade=True, wait_s=wait_s, principal=caller)
-        session = await self.open(session_id, principal=caller)
+        for erased_id in [*(fork.session_id for fork in reversed(forks)), session_id]:
+            await self._erase(erased_id, wait_s=wait_s, principal=caller)
+        return True
+
+    async def _erase(self, session_id: str, *, wait_s: float, principal: Principal) -> None:
+        session = await self.open(session_id, principal=principal)
         await session.lock.acquire(wait_s=wait_s)
         try:
             lease = session.lock.lease
@@ -362,17 +366,18 @@ class SessionManager(BaseSessionManager):
             self._cache.drop(session_id)
         finally:
             await session.lock.release()
-        return True
 
     async def _forks(self, session_id: str) -> Heads:
+        """Return the sessions that need this one's events: its forks, and theirs behind them."""
         forks: Heads = []
         query = SessionQuery(forked_from=session_id, limit=500)
         while True:
             page = await self.store.list(query)
             forks.extend(page.items)
             if page.cursor is None:
-                return forks
+                break
             query = replace(query, cursor=page.cursor)
+        return [*forks, *[further for fork in forks for further in await self._forks(fork.session_id)]]
 
     async def close(self) -> None:
         """Save every live session and close the store."""
