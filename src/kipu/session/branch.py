@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from kipu.events.boundary import RewindEvent
+from kipu.events.conversation import UserMessageEvent
 from kipu.events.event import SessionEvent
+from kipu.events.turn import MessageSettledEvent, TurnStartedEvent, TurnSteeredEvent
 
 
 class Span(NamedTuple):
@@ -52,6 +54,22 @@ def is_undone(seq: int, intervals: Sequence[tuple[int, int]]) -> bool:
 
 
 def visible(events: Sequence[SessionEvent]) -> list[SessionEvent]:
-    """Return the events that no rewind among them has undone."""
+    """Return the events that stand: what no rewind among them has undone, and no message that was settled.
+
+    A queued message stands with the turn that consumed it: it may have arrived in a turn that was undone.
+    """
     intervals = undone([(event.seq, event) for event in events])
-    return [event for event in events if not is_undone(event.seq, intervals)]
+    consumed: set[int] = set()
+    settled: set[int] = set()
+    for event in events:
+        if isinstance(event, MessageSettledEvent):
+            settled.update(event.seqs)
+        elif isinstance(event, TurnStartedEvent | TurnSteeredEvent) and not is_undone(event.seq, intervals):
+            consumed.update(event.consumes)
+
+    def stands(event: SessionEvent) -> bool:
+        if isinstance(event, UserMessageEvent) and event.queued:
+            return event.seq not in settled and (event.seq in consumed or not is_undone(event.seq, intervals))
+        return not is_undone(event.seq, intervals)
+
+    return [event for event in events if stands(event)]
