@@ -78,7 +78,11 @@ class KipuGroup(TyperGroup):
         except BrokenPipeError:
             raise
         except OSError as error:
-            reason = f"{error.strerror or error}: {error.filename2 or error.filename}" if error.filename else str(error)
+            reason = (
+                f"{error.strerror or error}: {error.filename2 or error.filename}"
+                if error.filename
+                else error.strerror or str(error)
+            )
             _complain(f"{reason}. Correct the path or its permissions, or make room, and run it again.", "os")
             raise typer.Exit(ExitCode.FAILURE) from error
         except KeyboardInterrupt as error:

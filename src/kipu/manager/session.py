@@ -64,7 +64,9 @@ class Session:
     @property
     def created_at(self) -> datetime:
         """Return when it was created, in UTC (A22)."""
-        return datetime.fromisoformat(self._history.row["created_at"])
+        row = self._history.row
+        # Where the record that said it is damaged, the oldest time that is known.
+        return datetime.fromisoformat(row.get("created_at") or row["last_event_at"])
 
     @property
     def updated_at(self) -> datetime:

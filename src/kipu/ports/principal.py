@@ -21,6 +21,11 @@ class Principal:
         return cls(LOCAL_ID)
 
     @property
+    def is_local(self) -> bool:
+        """Return True for that one user, who may read the files anyway."""
+        return self.id == LOCAL_ID and not self.tenant
+
+    @property
     def is_admin(self) -> bool:
         """Return True for an administrator of the tenant."""
         return "admin" in self.roles

@@ -155,6 +155,8 @@ def _unescape_body(body: bytes, raw: Sequence[int]) -> bytes:
 
 def holds(raw: bytes) -> bool:
     """Return True when `raw`, a line without its end, is whole: it begins as one, and its checksum is right."""
+    if raw[-1:] == b"\r":  # a tool for text has been at the file; no line of ours ends so
+        raw = raw[:-1]
     if raw[: len(START)] != START or raw[-CHECK_SIZE : 6 - CHECK_SIZE] != CHECK_MARK or raw[-2:] != b'"}':
         return False
     return b"%08x" % zlib.crc32(raw[:-CHECK_SIZE]) == raw[-10:-2]
@@ -170,6 +172,8 @@ def parse(raw: bytes) -> Line | None:
     """Return what a line without its end says, or None when it does not hold (whatever bytes it is made of)."""
     if not holds(raw):
         return None
+    if raw[-1:] == b"\r":
+        raw = raw[:-1]
     try:
         begin = raw.index(b',"b":', len(START)) + 5
         body_size = int(raw[begin : raw.index(b",", begin)])

@@ -59,19 +59,30 @@ class SegmentReader:
         """Return up to `size` bytes from `offset`."""
         return os.pread(self._fd, size, offset)
 
+    def _whole(self, start: int, end: int) -> bytes:
+        parts = []
+        while start < end and (part := os.pread(self._fd, end - start, start)):
+            parts.append(part)
+            start += len(part)
+        return b"".join(parts)
+
     def forwards(self, start: int, end: int) -> Iterator[Raw]:
         """Yield the ended lines of [start, end); what has no end is left out."""
         offset, rest, size = start, b"", BLOCK
         position = start
+        passed = False  # the beginning of the line was let go: an end may never come, and would be worth gigabytes
         while position < end:
             block = os.pread(self._fd, min(size, end - position), position)
             if not block:
                 return
-            position += len(block)
             size = min(size * 2, 16 * BLOCK)
             if b"\n" not in block:
-                rest += block
+                position += len(block)
+                rest, passed = b"", True
                 continue
+            if passed:
+                rest, passed = self._whole(offset, position), False
+            position += len(block)
             lines = (rest + block).split(b"\n")
             rest = lines.pop()
             for data in lines:
@@ -80,7 +91,8 @@ class SegmentReader:
 
     def backwards(self, start: int, end: int) -> Iterator[Raw]:
         """Yield the ended lines of [start, end), last first; `end` must be just behind a line's end."""
-        position, rest, size = end, b"", BLOCK
+        position, size = end, BLOCK
+        behind: list[bytes] = []  # of the line that goes on before `position`, the last bytes first
         first = True
         while position > start:
             take = min(size, position - start)
@@ -88,19 +100,20 @@ class SegmentReader:
             size = min(size * 2, 16 * BLOCK)
             block = os.pread(self._fd, take, position)
             if b"\n" not in block:
-                rest = block + rest
+                behind.append(block)
                 continue
-            lines = (block + rest).split(b"\n")
-            offset = position + len(block) + len(rest)
+            whole = b"".join([block, *reversed(behind)])
+            lines = whole.split(b"\n")
+            offset = position + len(whole)
             for data in reversed(lines[1:]):
                 offset -= len(data)
                 if not first:
                     yield Raw(offset, data)
                 first = False
                 offset -= 1
-            rest = lines[0]
+            behind = [lines[0]]
         if not first:
-            yield Raw(start, rest)
+            yield Raw(start, b"".join(reversed(behind)))
 
     def line_from(self, offset: int, end: int) -> Raw | None:
         """Return the first whole line that begins behind the first line end at or after `offset` and that holds."""
