@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 from kipu.context.item import Item
 from kipu.context.policy import WindowPolicy
+from kipu.errors import LeaseRequiredError
 from kipu.events.boundary import CompactionEvent, NoteEvent, StatusChangedEvent
 from kipu.events.conversation import InstructionEvent
 from kipu.events.event import SessionEvent, placed, with_fields
@@ -57,11 +59,16 @@ class Journal:
         for entry in prepared:
             for data in entry.blobs:
                 await self._store.put_blob(self._session_id, data)
+        how: dict[str, Any] = {"expected_seq": expected_seq, "idempotency_key": idempotency_key, "token": token}
         async with self._order:
-            batch = [*self._unrecorded(prepared), *prepared]
-            appended, stored = await self._commit(
-                batch, expected_seq=expected_seq, idempotency_key=idempotency_key, token=token
-            )
+            wakes = self._wakes(prepared)
+            try:
+                appended, stored = await self._commit([*self._unrecorded(wakes=wakes), *prepared], **how)
+            except LeaseRequiredError:
+                # A status needs the lease, an arrival does not: while somebody else has it, the next turn wakes the session.
+                if not wakes:
+                    raise
+                appended, stored = await self._commit([*self._unrecorded(wakes=False), *prepared], **how)
             if appended.duplicate:
                 stored = await self._first_outcome(appended)
             return appended, stored[-len(prepared) :]
@@ -69,7 +76,7 @@ class Journal:
     async def save(self) -> None:
         """Store what only memory holds: a window jump that no append has recorded yet (A47)."""
         async with self._order:
-            batch = self._unrecorded(())
+            batch = self._unrecorded(wakes=False)
             if batch:
                 await self._commit(batch)
 
@@ -121,22 +128,19 @@ class Journal:
         """Return the patch without defaults that are set already: they would only make the log longer."""
         return patch._replace(default={}) if self._history.row.get("first_text") else patch
 
-    def _unrecorded(self, batch: Sequence[Prepared]) -> list[Prepared]:
-        """Return what has to be recorded before the batch: a window jump, and waking up when somebody uses it again."""
+    def _unrecorded(self, *, wakes: bool) -> list[Prepared]:
+        """Return what has to be recorded before a batch: a window jump, and waking up when somebody uses it again."""
         before: list[SessionEvent] = []
         jump = self._history.unrecorded_jump
         if jump is not None:
             before.append(NoteEvent(kind=WINDOW_NOTE, data=jump))
-        if self._wakes(batch):
+        if wakes:
             before.append(StatusChangedEvent(status="active", reason="use"))
         return [self._writer.ready(self._session_id, event) for event in before]
 
     def _wakes(self, batch: Sequence[Prepared]) -> bool:
-        row = self._history.row
-        if not revives(row.get("status", ACTIVE)) or all(entry.record.event_type not in _USES for entry in batch):
-            return False
-        # A status needs the lease, an arrival does not: while somebody else has it, the next turn wakes the session.
-        return self._lock.lease is not None or row.get("lease_until") is None
+        status = self._history.row.get("status", ACTIVE)
+        return revives(status) and any(entry.record.event_type in _USES for entry in batch)
 
     def _apply(self, batch: Sequence[Prepared], appended: Appended, *, patch: HeadPatch) -> list[SessionEvent]:
         stored = [placed(entry.event, appended.first_seq + index) for index, entry in enumerate(batch)]

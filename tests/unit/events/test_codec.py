@@ -130,3 +130,18 @@ def test_upcasts_run_one_version_after_another() -> None:
     }
     assert upcast("a", {"x": 1}, version=1, current=4, steps=steps) == {"x": 1, "one": True, "three": True}
     assert upcast("a", {"x": 1}, version=4, current=4, steps=steps) == {"x": 1}
+
+
+def test_an_event_of_an_older_version_is_brought_to_the_present_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading is where old bodies become new ones; an event says then which version it has (C18)."""
+    envelope = {"event_type": "user_message", "v": 1}
+    assert decode(envelope, b'{"content":"hi"}').v == 1
+    monkeypatch.setattr(UserMessageEvent, "VERSION", 3)
+    assert decode(envelope, b'{"content":"hi"}').v == 3
+    assert decode({**envelope, "v": 4}, b'{"content":"hi"}').v == 4
+
+
+def test_utc_text_brings_any_zone_to_utc() -> None:
+    """Texts of times compare as the times do, whatever zone they were given in (B18)."""
+    east = datetime(2026, 1, 2, 1, 30, tzinfo=timezone(timedelta(hours=2)))
+    assert utc_text(east) == "2026-01-01T23:30:00.000000Z"
