@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import statistics
+import tempfile
 import time
 from collections.abc import Iterator
 from itertools import islice
@@ -13,7 +14,7 @@ from bench.kipu_store import POLICY, store_url, turn_events
 from bench.memory import Memory
 from bench.opening import REPEATS
 from bench.workload import EVENTS_PER_TURN, turns
-from kipu import SessionEvent, open_manager
+from kipu import SessionEvent, UserMessageEvent, open_manager
 
 SESSION_ID = "sess_bench"
 BATCH_EVENTS = 400
@@ -58,6 +59,12 @@ def open_session(directory: Path, *, store: str, fixture: str) -> dict[str, floa
 
 async def _open_session(fixture: Path, *, store: str) -> dict[str, float]:
     url = store_url(store, fixture)
+    # The code of the store and the manager is loaded before: what is asked is what a session adds.
+    with tempfile.TemporaryDirectory() as empty:
+        async with await open_manager(store_url(store, Path(empty)), policy=POLICY) as other:
+            session = await other.get_or_create("bench:empty")
+            await session.add_event(UserMessageEvent(content="x"))
+            await session.get_context_for_llm()
     memory = Memory()
     whole_ms, session_ms, shown = [], [], 0
     for _ in range(REPEATS + 1):

@@ -57,7 +57,7 @@ async def test_the_window_is_the_same_after_a_restart_whenever_it_happens(opener
 
 
 async def test_the_prefix_stays_between_jumps(opener: Opener) -> None:
-    """Between two jumps the messages of one turn are a prefix of the next one's, and jumps are rare (C9)."""
+    """Between two jumps the messages of one turn are a prefix of the next one's; jumps are rare, each recorded once (C9)."""
     session = await (await opener(policy=SMALL)).get_or_create("cli:p")
     before: list[dict[str, Any]] = []
     start, jumps = 0, 0
@@ -72,6 +72,8 @@ async def test_the_prefix_stays_between_jumps(opener: Opener) -> None:
         assert validate("neutral", {"messages": now}, may_end_with_model=True) == []
         assert session.history.window.tokens <= SMALL.max_tokens
     assert 2 <= jumps <= 15
+    notes = [event for event in await session.get_full_history() if isinstance(event, NoteEvent)]
+    assert len(notes) <= jumps
 
 
 class CountingStore(WrappedStore):
