@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kipu.errors import SessionNotFoundError
+from kipu.errors import SessionNotFoundError, StoreUnavailableError
+from kipu.events.boundary import MetadataChangedEvent
 from kipu.events.conversation import UserMessageEvent
 from kipu.ports.principal import Principal
 from kipu.wiring import open_manager
@@ -83,3 +84,50 @@ async def test_an_endless_line_is_not_held_in_memory(tmp_path: Path) -> None:
     finally:
         tracemalloc.stop()
     assert peak < 24 * 1024 * 1024
+
+
+async def test_a_store_folder_that_is_away_is_not_a_store_without_sessions(tmp_path: Path) -> None:
+    """Where the folder was moved while it was open, reads and writes are errors of the store, and what was there stays (A50)."""
+    url, _ = await made(tmp_path)
+    async with await open_manager(url) as manager:
+        session = await manager.get_or_create("cli:p")
+        (tmp_path / "sessions").rename(tmp_path / "elsewhere")
+        with pytest.raises(StoreUnavailableError):
+            await session.add_event(UserMessageEvent(content="lost?"))
+        with pytest.raises(StoreUnavailableError):
+            await session.get_full_history()
+        with pytest.raises(StoreUnavailableError):
+            await manager.list_sessions()
+    assert not (tmp_path / "sessions").exists()
+    assert await shown(f"jsonl:///{tmp_path}/elsewhere") == TEXTS
+
+
+async def test_a_database_that_was_moved_while_open_acknowledges_nothing(tmp_path: Path) -> None:
+    """Where its name leads to another file an append is refused: two logs under one name would lose it, and ruin both (C16)."""
+    url = f"sqlite:///{tmp_path}/a.db"
+    async with await open_manager(url) as manager:
+        session = await manager.get_or_create("cli:p")
+        await session.add_event(UserMessageEvent(content="kept"))
+        for ending in ("", "-wal", "-shm"):
+            (tmp_path / f"a.db{ending}").rename(tmp_path / f"b.db{ending}")
+        with pytest.raises(StoreUnavailableError, match="moved"):
+            await session.add_event(UserMessageEvent(content="refused"))
+        async with await open_manager(url) as other:
+            await (await other.get_or_create("cli:p")).add_event(UserMessageEvent(content="new"))
+        with pytest.raises(StoreUnavailableError, match="moved"):
+            await session.add_event(UserMessageEvent(content="refused"))
+    assert await shown(url) == ["new"]
+    assert await shown(f"sqlite:///{tmp_path}/b.db") == ["kept"]
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "jsonl"])
+async def test_odd_settings_spoil_no_listing(kind: str, tmp_path: Path) -> None:
+    """A title, tag or pin of another type is stored as text or truth, and every session can still be listed (B16, B37)."""
+    async with await open_manager(f"{kind}:///{tmp_path}/store") as manager:
+        session = await manager.get_or_create("cli:p", initial_context={"title": 7, "pinned": "yes"})
+        assert (session.title, session.head.pinned) == ("7", True)
+        await session.set_metadata(title=["x"], tags="work", pinned=[])
+        heads = (await manager.list()).items
+        assert [(head.title, head.tags, head.pinned) for head in heads] == [("['x']", ("work",), False)]
+        await session.add_event(MetadataChangedEvent(set={"tags": [1, None], "title": None}))
+        assert (await manager.list()).items[0].tags == ("1", "None")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from kipu.events import boundary, conversation, turn
@@ -79,13 +79,31 @@ def _session_init(patch: _Patch, index: int, event: SessionEvent) -> None:
     given = {"key": init.key, "title": init.title, "workspace": init.workspace, "origin": init.origin}
     patch.put(**{name: value for name, value in given.items() if value is not None})
     metadata = {name: value for name, value in init.metadata.items() if name not in _OWN_NAMES}
-    patch.put(**{name: value for name, value in init.metadata.items() if name in _OWN_NAMES})
+    patch.put(**_own(init.metadata))
     if metadata:
         patch.of("merge")["metadata"] = metadata
     if init.forked_from is not None:
         patch.put(forked_from=init.forked_from.session_id, base_seq=init.forked_from.seq)
     patch.put(**(init.inherited or {}))
     patch.active(index)
+
+
+def _own(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the session's own settings as heads hold them: one odd value must not spoil every listing."""
+    own: dict[str, Any] = {}
+    for name in _OWN_NAMES:
+        if name not in values:
+            continue
+        value = values[name]
+        if name == "title":
+            own[name] = None if value is None else str(value)
+        elif name == "pinned":
+            own[name] = bool(value)
+        else:
+            own[name] = (
+                [str(tag) for tag in value] if isinstance(value, list | tuple) else [] if not value else [str(value)]
+            )
+    return own
 
 
 def _instruction(patch: _Patch, index: int, event: SessionEvent) -> None:
@@ -190,7 +208,7 @@ def _rewind(patch: _Patch, index: int, event: SessionEvent) -> None:
 def _metadata_changed(patch: _Patch, index: int, event: SessionEvent) -> None:
     change = cast(boundary.MetadataChangedEvent, event)
     empty: dict[str, Any] = {"title": None, "tags": [], "pinned": False}
-    own = {name: value for name, value in change.set.items() if name in _OWN_NAMES}
+    own = _own(change.set)
     own.update({name: empty[name] for name in change.unset if name in _OWN_NAMES})
     patch.put(**own)
     free = {name: value for name, value in change.set.items() if name not in _OWN_NAMES}

@@ -131,6 +131,8 @@ class SessionLog:
         try:
             names = os.listdir(self.folder)
         except (FileNotFoundError, NotADirectoryError):
+            if not os.path.isdir(os.path.dirname(self.folder)):
+                raise  # the whole store is away, which says nothing of its sessions
             raise SessionNotFoundError(session_id=self.session_id) from None
         return tuple(sorted(number for name in names if (number := segment_number(name)) is not None))
 

@@ -249,8 +249,9 @@ class JsonlStore:
     async def list(self, query: SessionQuery) -> Page[Head]:
         """Return a page of heads. The first call of a process compares the index with the logs."""
         self._check_open()
-        await self._desk.catch_up()
-        return await self._desk.ask(lambda index: head_table.page(index.connection, query))
+        with translating(self._settings.url):
+            await self._desk.catch_up()
+            return await self._desk.ask(lambda index: head_table.page(index.connection, query))
 
     async def runnable(self, *, now: str, limit: int) -> builtins.list[Head]:
         """Return sessions with work that is due and without a live lease, those due longest first."""
@@ -283,7 +284,8 @@ class JsonlStore:
     async def search(self, query: SearchQuery) -> Page[Hit]:
         """Return events that hold every phrase, newest first."""
         self._check_open()
-        return await asyncio.to_thread(self._desk.ask_now, lambda index: search_table.find(index.connection, query))
+        with translating(self._settings.url):
+            return await asyncio.to_thread(self._desk.ask_now, lambda index: search_table.find(index.connection, query))
 
     async def drop_index(self) -> None:
         """Forget every term and set every `indexed_seq` to 0."""

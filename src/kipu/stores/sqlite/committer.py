@@ -67,6 +67,7 @@ class Committer:
         committed: Callable[[], None],
     ) -> None:
         self._connection = connection
+        self._inode = os.stat(connection.filename).st_ino
         self._store = store
         self._durability = durability
         self._wal = wal
@@ -241,6 +242,9 @@ class Committer:
 
     def _begin(self, batch: list[Job[Any]], *, wait_s: float) -> bool:
         """Begin a transaction with the sync that the batch needs; return False where another process has one."""
+        if not self._is_in_its_place():
+            reason = "its file was moved, replaced or removed while it was open; open it again where it is"
+            raise StoreUnavailableError(store=self._store, reason=reason)
         level = self._needed_level(batch)
         if level != self._level:
             self._connection.execute(f"PRAGMA synchronous = {level}")
@@ -254,6 +258,13 @@ class Committer:
         except apsw.BusyError:
             return False
         return True
+
+    def _is_in_its_place(self) -> bool:
+        """Return False where the path leads to another file: its log and ours would have one name, and ruin each other."""
+        try:
+            return os.stat(self._connection.filename).st_ino == self._inode
+        except OSError:
+            return False
 
     def _needed_level(self, batch: list[Job[Any]]) -> int:
         if self._durability == "fsync":
