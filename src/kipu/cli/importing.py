@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kipu.cli.exit_code import ExitCode
 from kipu.cli.invocation import Invocation, begin
 from kipu.cli.options import JsonOption, StoreOption
 
@@ -68,6 +69,8 @@ async def _import(
     if invocation.json:
         records = [report_json(report) for report in reports]
         invocation.output.emit(records[0] if len(records) == 1 else records)
+    if any(report.records and report.quarantined == report.records for report in reports):
+        raise typer.Exit(ExitCode.FAILURE)  # nothing of a file could be used: it was another kind of file
 
 
 def report_json(report: ImportReport) -> dict[str, Any]:

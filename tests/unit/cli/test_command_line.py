@@ -255,3 +255,11 @@ def test_ls_names_sessions_that_cannot_be_read(tmp_path: Path) -> None:
     listed = kipu.run("ls")
     assert session_id in listed.stderr
     assert "no sessions yet" not in listed.stderr
+
+
+def test_an_import_that_finds_nothing_fails(tmp_path: Path, kipu: CommandLine) -> None:
+    """A file of another kind is kept in quarantine and told, and the command says that it could not be done."""
+    page = tmp_path / "page.html"
+    page.write_text("<!doctype html>\n<p>hello\n")
+    ran = kipu.run("import", str(page), "--json")
+    assert (ran.code, ran.json["quarantined"]) == (1, 2)
