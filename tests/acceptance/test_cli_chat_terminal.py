@@ -66,8 +66,8 @@ class Terminal:
 class Starter(Protocol):
     """Start a command of a person's command line in a terminal."""
 
-    def __call__(self, kipu: CommandLine, *words: str) -> Terminal:
-        """Return the terminal."""
+    def __call__(self, kipu: CommandLine, *words: str, captured: bool = False) -> Terminal:
+        """Return the terminal; `captured` output goes through a pipe."""
         ...
 
 
@@ -80,9 +80,9 @@ def kipu(tmp_path: Path) -> CommandLine:
 def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Starter]:
     opened: list[Terminal] = []
 
-    def open_terminal(kipu: CommandLine, *words: str) -> Terminal:
+    def open_terminal(kipu: CommandLine, *words: str, captured: bool = False) -> Terminal:
         socket = tmp_path_factory.mktemp("tmux") / "socket"
-        command = shlex.join([*KIPU, *words])
+        command = shlex.join([*KIPU, *words]) + (" | cat" if captured else "")
         opened.append(Terminal(socket, command, environment=kipu.process_environment()))
         return opened[-1]
 
@@ -160,3 +160,14 @@ def test_picker_on_a_terminal_is_left_without_a_choice(kipu: CommandLine, start:
     terminal.keys("Escape")
     terminal.wait_for("ended with 3")
     assert len(kipu.ids()) == 1
+
+
+def test_picker_fills_the_terminal_when_its_output_is_captured(kipu: CommandLine, start: Starter) -> None:
+    """`kipu show $(kipu pick)` draws over the whole width of the terminal, and not over the 80 columns of a pipe."""
+    assert kipu.chat("hello").code == 0
+    terminal = start(kipu, "pick", captured=True)
+    terminal.wait_for("last activity")
+    terminal.wait_for("hello")
+    assert max(len(line.rstrip()) for line in terminal.screen().splitlines()) > 110
+    terminal.keys("Enter")
+    terminal.wait_for(kipu.ids()[0])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import typer
 
@@ -34,4 +37,17 @@ async def _pick(invocation: Invocation) -> str | None:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise InputError(reason="kipu pick needs a terminal; list sessions with kipu ls")
     async with invocation.manager() as manager:
-        return await pick_session(manager)
+        with _stdout_on_the_terminal():
+            return await pick_session(manager)
+
+
+@contextmanager
+def _stdout_on_the_terminal() -> Iterator[None]:
+    """Let stdout be the terminal meanwhile: the screen's size is asked of it, and would be 80 by 24 of a pipe."""
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
