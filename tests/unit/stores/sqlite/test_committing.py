@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from pathlib import Path
 
 import apsw
@@ -28,6 +29,39 @@ async def test_every_append_is_synced_when_durability_is_fsync(tmp_path: Path) -
             await store.renew(lease)
             await store.release(lease)
             assert vfs.syncs == []
+
+
+async def test_keys_blobs_and_erasures_are_synced_too(tmp_path: Path) -> None:
+    """What is no append but is acknowledged all the same is on the medium first, whatever the level but "os" (SQ-5, C2, C20)."""
+    for durability in ("fsync", "buffered"):
+        with faults(f"kipu-count-{durability}") as vfs:
+            async with opened(tmp_path / durability, vfs=f"kipu-count-{durability}", durability=durability) as store:
+                await begin(store)
+                lease = await store.claim("one", owner="me", ttl_s=5)
+                assert lease is not None
+                vfs.syncs.clear()
+                await store.bind("key", "one")
+                assert vfs.syncs == ["wal"]
+                await store.put_blob("one", b"big")
+                assert vfs.syncs == ["wal", "wal"]
+                await store.erase("one", lease=lease)
+                assert vfs.syncs[2] == "wal"
+
+
+async def test_a_new_file_is_durable_with_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file and the folder that names it are synced before anything is stored (C16)."""
+    if not os.path.isdir("/proc/self/fd"):
+        pytest.skip("what a handle is open on cannot be seen here")
+    synced: list[str] = []
+    really = os.fsync
+
+    def watched(handle: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{handle}"))
+        really(handle)
+
+    monkeypatch.setattr(os, "fsync", watched)
+    async with opened(tmp_path):
+        assert synced == [f"{tmp_path}/store.db", str(tmp_path)]
 
 
 async def test_buffered_appends_are_synced_after_ten_events_or_when_urgent(tmp_path: Path) -> None:
