@@ -168,6 +168,8 @@ def test_picker_fills_the_terminal_when_its_output_is_captured(kipu: CommandLine
     terminal = start(kipu, "pick", captured=True)
     terminal.wait_for("last activity")
     terminal.wait_for("hello")
-    assert max(len(line.rstrip()) for line in terminal.screen().splitlines()) > 110
+    terminal.wait_for("── local #2")
+    shown = [line.rstrip() for line in terminal.screen().splitlines() if "type to filter" in line]
+    assert [(len(line) > 110, line.count("▎")) for line in shown] == [(True, 1)]
     terminal.keys("Enter")
     terminal.wait_for(kipu.ids()[0])
