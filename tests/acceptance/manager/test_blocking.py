@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
+import os
+import signal
 import threading
+import time
 import warnings
 from pathlib import Path
 
@@ -167,3 +170,31 @@ def test_a_turn_does_not_begin_within_a_turn() -> None:
             pass
         types = [event.event_type for event in session.get_full_history()]
         assert types[1:] == ["turn_started", "agent_message", "turn_finished", "turn_started", "turn_finished"]
+
+
+def test_an_interrupt_ends_what_waits() -> None:
+    """Ctrl-C while a call waits cancels it: nothing goes on waiting behind the caller's back, and the next call works (C16, A37)."""
+    with blocking.open_manager("memory://") as manager:
+        session = manager.get_or_create("cli:p")
+        held, done = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            with session.turn():
+                held.set()
+                threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+                done.wait(30)
+
+        thread = threading.Thread(target=hold)
+        thread.start()
+        held.wait(30)
+        began_s = time.monotonic()
+        try:
+            with pytest.raises(KeyboardInterrupt), session.turn(wait_s=20):
+                pytest.fail("two have the turn")
+        finally:
+            done.set()
+            thread.join()
+        assert time.monotonic() - began_s < 10
+        assert not session.in_use
+        with session.turn(wait_s=5) as turn:
+            turn.add_event(AgentMessageEvent(content="on"))
