@@ -22,17 +22,15 @@ async def settle(subject: Subject, store: EventStore) -> None:
 
 async def in_company(subject: Subject, store: EventStore, *, call: Coroutine[Any, Any, Appended]) -> Appended:
     """Make an append while others are under way, so that it shares their way into the store."""
-    others = [asyncio.create_task(subject.say(store, "beside", text="company")) for _ in range(12)]
+    for _ in range(12):
+        other = asyncio.create_task(subject.say(store, "beside", text="company"))
+        other.add_done_callback(lambda done: done.cancelled() or done.exception())
     try:
         await asyncio.sleep(0)
     except asyncio.CancelledError:
         call.close()
         raise
-    try:
-        return await call
-    finally:
-        for other in others:
-            other.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return await call
 
 
 @requirement(170, "C2")
