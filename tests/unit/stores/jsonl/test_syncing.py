@@ -127,3 +127,19 @@ async def test_nothing_is_synced_when_durability_is_os(tmp_path: Path, medium: M
         await store.put_blob("one", b"big")
         await store.bind("k", "one")
         assert medium.taken() == []
+
+
+async def test_what_another_process_left_unsynced_is_synced_before_it_is_acknowledged_again(
+    tmp_path: Path, medium: Medium
+) -> None:
+    """A retry that finds its batch in the log, written by a store that does not sync, returns only when it is on the medium (C2)."""
+    async with opened(tmp_path, durability="os") as careless, opened(tmp_path) as careful:
+        await begin(careless)
+        await careful.read("one")
+        first = await careless.append("one", [record("once")], idempotency_key="k")
+        assert "one/000001.jsonl" not in medium.taken()
+        again = await careful.append("one", [record("once")], idempotency_key="k")
+        assert (again.first_seq, again.duplicate) == (first.first_seq, True)
+        assert medium.taken() == ["one/000001.jsonl"]
+        await careful.append("one", [record("once")], idempotency_key="k")
+        assert medium.taken() == []
