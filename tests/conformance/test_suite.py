@@ -31,6 +31,9 @@ from kipu.ports.store import (
     SessionQuery,
     StoredEvent,
 )
+from kipu.ports.store import (
+    Outcome as KeyOutcome,
+)
 from kipu.stores.memory import MemoryStore
 from kipu.testing.conformance import (
     Capabilities,
@@ -351,6 +354,39 @@ class SharesBlobs(MemoryStore):
         return await super().get_blob(session_id, digest)
 
 
+class TellsEveryOutcome(MemoryStore):
+    """Forgets that keys end."""
+
+    async def outcomes(self, session_id: str) -> list[KeyOutcome]:
+        """Return what was ever appended under a key."""
+        return [
+            KeyOutcome(k, o.first_seq, o.last_seq) for k, (o, _) in self._outcomes.items() if o.session_id == session_id
+        ]
+
+
+class TellsFirstPlaces(MemoryStore):
+    """Takes every batch for one event."""
+
+    async def outcomes(self, session_id: str) -> list[KeyOutcome]:
+        """Return the first event of each batch."""
+        return [outcome._replace(last_seq=outcome.first_seq) for outcome in await super().outcomes(session_id)]
+
+
+class TellsMovedKeys(MemoryStore):
+    """Keeps the keys that a session has lost to another."""
+
+    async def keys(self, session_id: str) -> list[str]:
+        """Return keys that ever led here."""
+        mine = self.__dict__.setdefault("ever", {}).setdefault(session_id, set())
+        mine.update(await super().keys(session_id))
+        return sorted(mine)
+
+    async def bind(self, key: str, session_id: str, *, expected: str | None = None) -> None:
+        """Bind, and look."""
+        await super().bind(key, session_id, expected=expected)
+        await self.keys(session_id)
+
+
 BROKEN: dict[type[MemoryStore], int] = {
     NoFencing: 33,
     NoExpectedSeq: 7,
@@ -380,12 +416,16 @@ BROKEN: dict[type[MemoryStore], int] = {
     ErasesTheHeadOnly: 155,
     ReusesIds: 156,
     SharesBlobs: 148,
+    TellsFirstPlaces: 220,
+    TellsEveryOutcome: 222,
+    TellsMovedKeys: 223,
 }
 
 # What the state machine can see too (it does not cancel, follow, or look at bodies and orders of pages).
 SEEN_BY_THE_MACHINE = [
     NoFencing, NoExpectedSeq, NoIdempotency, NoLeaseNeeded, EmptyForUnknown, ForwardsOnly, NoPatch, BindsLate, BindsAnyway,
     StealsLeases, ForgetsTokens, ReleasesAnyway, RunsHeldSessions, ErasesTheHeadOnly, ReusesIds,
+    TellsFirstPlaces, TellsMovedKeys,
 ]  # fmt: skip
 
 

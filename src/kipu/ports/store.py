@@ -74,6 +74,14 @@ class Appended(NamedTuple):
     duplicate: bool = False
 
 
+class Outcome(NamedTuple):
+    """Which batch stands under an idempotency key."""
+
+    key: str
+    first_seq: int
+    last_seq: int
+
+
 @dataclass(frozen=True, slots=True)
 class Lease:
     """The right to append turn events, until `expires_at` or until somebody claims with a higher token."""
@@ -199,6 +207,7 @@ class EventStore(Protocol):
       erased, and anything else for an id that does not exist (B24).
     - A known `idempotency_key` returns the first outcome, in whichever session it was, and appends nothing (C2, C4). Equal
       content under another key is another event.
+    - `outcomes` and `keys` tell what of a session is in no event, so that a copy of it answers retries and keys as it does (C22).
     - A cancelled `append` has either happened whole, and then returns normally with the cancellation delivered at the next
       await, or not at all.
     - What cannot be read is an error or a reported damage, never "no session" (A50), never deleted (C16).
@@ -244,6 +253,13 @@ class EventStore(Protocol):
         """
         ...
 
+    async def outcomes(self, session_id: str) -> builtins.list[Outcome]:
+        """Return the session's batches that have an idempotency key within its retention, ordered by `first_seq`.
+
+        Raises: SessionNotFoundError.
+        """
+        ...
+
     async def head(self, session_id: str) -> Head | None:
         """Return the head, or None where there is no such session (erased ones included)."""
         ...
@@ -273,6 +289,10 @@ class EventStore(Protocol):
 
     async def resolve(self, key: str) -> str | None:
         """Return the session id that `key` leads to."""
+        ...
+
+    async def keys(self, session_id: str) -> builtins.list[str]:
+        """Return the keys that now lead to the session, sorted. Raises: SessionNotFoundError."""
         ...
 
     async def claim(self, session_id: str, *, owner: str, ttl_s: float) -> Lease | None:

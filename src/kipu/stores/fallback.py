@@ -32,6 +32,7 @@ from kipu.ports.store import (
     Hit,
     IndexEntry,
     Lease,
+    Outcome,
     Page,
     Record,
     SearchQuery,
@@ -298,6 +299,20 @@ class FallbackStore:
                 events += await store.read(session_id, limit=limit - len(events), **where)
         return events
 
+    async def outcomes(self, session_id: str) -> builtins.list[Outcome]:
+        """Return the session's batches that have a key; what the primary knows comes before what the spool took in again."""
+        found = await self._of_both(session_id, lambda store: store.outcomes(session_id))
+        return sorted({o.key: o for o in reversed(found)}.values(), key=lambda outcome: outcome.first_seq)
+
+    async def _of_both(
+        self, session_id: str, ask: Callable[[EventStore], Awaitable[builtins.list[T]]]
+    ) -> builtins.list[T]:
+        """Ask the primary, the spool, or one after the other, wherever the session is."""
+        if await self._merged(session_id):
+            return await ask(await self._there())
+        spooled = await ask(self._spool)
+        return spooled if await self._base(session_id) is None else [*await ask(await self._there()), *spooled]
+
     async def head(self, session_id: str) -> Head | None:
         """Return the head with what the spool holds."""
         if await self._merged(session_id):
@@ -397,6 +412,11 @@ class FallbackStore:
         spooled = await self._spool.resolve(key)
         return spooled if spooled is not None else await (await self._there()).resolve(key)
 
+    async def keys(self, session_id: str) -> builtins.list[str]:
+        """Return the keys that now lead to the session."""
+        found = sorted(set(await self._of_both(session_id, lambda store: store.keys(session_id))))
+        return [key for key in found if await self.resolve(key) == session_id]
+
     async def claim(self, session_id: str, *, owner: str, ttl_s: float) -> Lease | None:
         """Return a lease, after what the spool holds was merged; while the primary refuses, one of the spool."""
         return await self._primary_or_spool(
@@ -438,12 +458,7 @@ class FallbackStore:
 
     async def blobs(self, session_id: str) -> builtins.list[str]:
         """Return the digests of the session's blobs in both."""
-        if await self._merged(session_id):
-            return await (await self._there()).blobs(session_id)
-        spooled = await self._spool.blobs(session_id)
-        if await self._base(session_id) is None:
-            return spooled
-        return sorted({*spooled, *await (await self._there()).blobs(session_id)})
+        return sorted(set(await self._of_both(session_id, lambda store: store.blobs(session_id))))
 
     async def erase(self, session_id: str, *, lease: Lease) -> ErasureReceipt:
         """Merge what the spool holds, then remove everything of the session."""
@@ -452,12 +467,9 @@ class FallbackStore:
 
     async def verify(self, session_id: str | None = None) -> builtins.list[Damage]:
         """Return what is damaged in either."""
-        if session_id is not None and await self._merged(session_id):
-            return await (await self._there()).verify(session_id)
-        spooled = await self._spool.verify(session_id)
-        if session_id is not None and await self._base(session_id) is None:
-            return spooled
-        return [*await (await self._there()).verify(session_id), *spooled]
+        if session_id is not None:
+            return await self._of_both(session_id, lambda store: store.verify(session_id))
+        return [*await (await self._there()).verify(), *await self._spool.verify()]
 
     async def close(self) -> None:
         """Close both."""

@@ -29,6 +29,7 @@ from kipu.ports.store import (
     Hit,
     IndexEntry,
     Lease,
+    Outcome,
     Page,
     Phrase,
     Record,
@@ -157,6 +158,14 @@ class MemoryStore:
             return session.events[max(start, end - limit) : end][::-1]
         return session.events[start : min(end, start + limit)]
 
+    async def outcomes(self, session_id: str) -> builtins.list[Outcome]:
+        """Return the session's batches that have a key within its retention, in order."""
+        self._session(session_id)
+        now_us = self._clock.now_us()
+        known = [(key, self._known_outcome(key, now_us)) for key in self._outcomes]
+        mine = [Outcome(key, at.first_seq, at.last_seq) for key, at in known if at and at.session_id == session_id]
+        return sorted(mine, key=lambda outcome: outcome.first_seq)
+
     async def head(self, session_id: str) -> Head | None:
         """Return the head, or None where there is no such session."""
         self._check_open()
@@ -239,6 +248,11 @@ class MemoryStore:
         """Return the session id that `key` leads to."""
         self._check_open()
         return self._bindings.get(key)
+
+    async def keys(self, session_id: str) -> builtins.list[str]:
+        """Return the keys that now lead to the session."""
+        self._session(session_id)
+        return sorted(key for key, bound in self._bindings.items() if bound == session_id)
 
     async def claim(self, session_id: str, *, owner: str, ttl_s: float) -> Lease | None:
         """Return a lease with the next token, or None while another owner's is live."""

@@ -16,6 +16,7 @@ from kipu.ports.store import (
     Hit,
     IndexEntry,
     Lease,
+    Outcome,
     Page,
     Record,
     SearchQuery,
@@ -69,6 +70,10 @@ class WrappedStore:
         """Return events of the inner store."""
         return await self.inner.read(session_id, after=after, until=until, limit=limit, backwards=backwards)
 
+    async def outcomes(self, session_id: str) -> builtins.list[Outcome]:
+        """Return what stands under which key in the inner store."""
+        return await self.inner.outcomes(session_id)
+
     async def head(self, session_id: str) -> Head | None:
         """Return the inner store's head."""
         return await self.inner.head(session_id)
@@ -96,6 +101,10 @@ class WrappedStore:
     async def resolve(self, key: str) -> str | None:
         """Resolve a key in the inner store."""
         return await self.inner.resolve(key)
+
+    async def keys(self, session_id: str) -> builtins.list[str]:
+        """Return the keys that lead to a session of the inner store."""
+        return await self.inner.keys(session_id)
 
     async def claim(self, session_id: str, *, owner: str, ttl_s: float) -> Lease | None:
         """Claim a lease from the inner store."""

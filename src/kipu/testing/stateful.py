@@ -312,6 +312,17 @@ class StoreMachine(RuleBasedStateMachine):
         read = [(event.seq, event.record._replace(urgent=False)) for event in self.run(call)]
         expect_equal(read, expected, what="the window")
 
+    @rule(session_id=SESSIONS)
+    def tell_keys(self, session_id: str) -> None:
+        """Ask which keys lead to a session, and which batches answer to retries."""
+        if session_id not in self.model.sessions:
+            self.refuse(self.store.outcomes(session_id), {errors.SessionNotFoundError})
+            self.refuse(self.store.keys(session_id), {errors.SessionNotFoundError})
+            return
+        expect_equal(self.run(self.store.keys(session_id)), self.model.keys(session_id), what="the keys")
+        outcomes = self.run(self.store.outcomes(session_id))
+        expect_equal(outcomes, self.model.outcomes_of(session_id), what="the outcomes")
+
     @rule(session_id=SESSIONS, data=st.binary(max_size=40))
     def keep_blob(self, session_id: str, *, data: bytes) -> None:
         """Keep a blob and read all blobs back."""
@@ -363,10 +374,18 @@ class StoreMachine(RuleBasedStateMachine):
         elif not self.model.holds(lease):
             self.refuse(self.store.erase(lease.session_id, lease=lease), {errors.LeaseLostError})
         else:
+            self._bind_free_key(lease.session_id)
             self.run(self.store.erase(lease.session_id, lease=lease))
             self.model.erase(lease.session_id)
             again = [self.subject.record(event_type="session_init")]
             self.refuse(self.store.append(lease.session_id, again), {errors.SessionErasedError})
+
+    def _bind_free_key(self, session_id: str) -> None:
+        """Let a key lead to a session that is about to be erased: rarely would one by chance."""
+        free = next((key for key in ("cli:1", "cli:2", "CLI:1") if key not in self.model.bindings), None)
+        if free is not None:
+            self.run(self.store.bind(free, session_id))
+            self.model.bindings[free] = session_id
 
     @precondition(lambda self: self.subject.place.capabilities.persistent)
     @rule()

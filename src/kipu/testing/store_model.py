@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kipu import errors
-from kipu.ports.store import LEASE_FREE_TYPES, Appended, Binding, Lease, Record
+from kipu.ports.store import LEASE_FREE_TYPES, Appended, Binding, Lease, Outcome, Record
 
 Refusals = set[type[Exception]]
 
@@ -178,6 +178,16 @@ class StoreModel:
         digest = hashlib.sha256(data).hexdigest()
         self.sessions[session_id].blobs[digest] = data
         return digest
+
+    def keys(self, session_id: str) -> list[str]:
+        """Return the keys that lead to a session."""
+        return sorted(key for key, target in self.bindings.items() if target == session_id)
+
+    def outcomes_of(self, session_id: str) -> list[Outcome]:
+        """Return which batches of a session have a key (no run of the machine is as long as the retention)."""
+        places = [(key, place) for key, place in self.outcomes.items() if place.session_id == session_id]
+        found = [Outcome(key, place.first_seq, place.last_seq) for key, place in places]
+        return sorted(found, key=lambda outcome: outcome.first_seq)
 
     def erase(self, session_id: str) -> None:
         """Forget everything of a session but that it was."""

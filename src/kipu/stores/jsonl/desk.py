@@ -10,7 +10,7 @@ from typing import TypeVar
 import apsw
 
 from kipu.errors import StoreCorruptError, StoreUnavailableError
-from kipu.ports.store import IndexEntry
+from kipu.ports.store import IndexEntry, Outcome
 from kipu.stores.jsonl.index import Index
 from kipu.stores.jsonl.lease import LeaseState
 from kipu.stores.jsonl.log import LogView
@@ -134,6 +134,21 @@ class Desk:
             return seq
 
         return await self.ask(look)
+
+    def outcomes(self, session_id: str) -> list[Outcome]:
+        """Return a session's batches that have a key, after the index was made to say what the log says."""
+        shelf = self._shelf
+        with shelf.indexing(wait_s=WAIT_S) as index:
+            with index.transaction():
+                shelf.heal(session_id)
+            return index.outcomes(session_id, now_us=shelf.now_us())
+
+    def keys_of(self, session_id: str, *, wait_s: float) -> list[str]:
+        """Return the keys that lead to a session."""
+        bindings = self._shelf.bindings
+        with bindings.lock.held(wait_s=wait_s):
+            bindings.refresh(self._shelf.settle)
+            return bindings.of_session(session_id)
 
     def take_terms(self, entries: Sequence[IndexEntry], indexed: Mapping[str, int]) -> None:
         """Take in terms and move `indexed_seq`, together."""

@@ -16,7 +16,7 @@ import orjson
 
 from kipu.errors import StoreCorruptError, StoreUnavailableError
 from kipu.ports.head import JsonObject
-from kipu.ports.store import Appended
+from kipu.ports.store import Appended, Outcome
 from kipu.stores.jsonl.entry import LogEntry
 from kipu.stores.jsonl.lease import LeaseState
 from kipu.stores.jsonl.medium import PRIVATE_FILE
@@ -280,12 +280,17 @@ class Index:
         """Return what was appended under a key."""
         return key_tables.outcome(self._open, key, now_us=now_us)
 
+    def outcomes(self, session_id: str, *, now_us: int) -> list[Outcome]:
+        """Return a session's batches that have a key."""
+        number = head_table.number_of(self._open, session_id)
+        return [] if number is None else key_tables.outcomes(self._open, number, now_us=now_us)
+
     def remember(self, session_id: str, keys: Sequence[KeyPlace], *, now_us: int) -> None:
-        """Keep where keys stand, and that they are pending no more, inside a transaction. The first place counts."""
+        """Keep where keys stand, and that they are pending no more, inside a transaction. The first place within the retention counts."""
         known = self.row(session_id) if keys else None
         for key, first_seq, last_seq, timestamp in keys:
             self.sql("DELETE FROM pending WHERE key = ?", (key,))
-            if known is not None and not self.sql("SELECT 1 FROM idempotency WHERE key = ?", (key,)).fetchone():
+            if known is not None and self.outcome(key, now_us=now_us) is None:
                 appended = Appended(session_id, first_seq, last_seq)
                 at_us = _microseconds(timestamp, default=now_us)
                 key_tables.remember(self._open, key, number=known.number, appended=appended, now_us=at_us)

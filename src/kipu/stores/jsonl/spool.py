@@ -38,15 +38,8 @@ class Spool:
 
     async def keys_of(self, session_id: str) -> list[str]:
         """Return the keys that lead to a session."""
-        bindings = self._shelf.bindings
-
-        def look(wait_s: float) -> list[str]:
-            with bindings.lock.held(wait_s=wait_s):
-                bindings.refresh(self._shelf.settle)
-                return bindings.of_session(session_id)
-
         with translating(self._shelf.settings.url):
-            return await self._desk.run(look)
+            return await self._desk.run(lambda wait_s: self._desk.keys_of(session_id, wait_s=wait_s))
 
     async def seed_lease(self, session_id: str, *, owner: str | None, token: int, until: str | None) -> None:
         """Give a session that is about to begin the lease it has in another store."""

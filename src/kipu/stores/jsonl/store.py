@@ -32,6 +32,7 @@ from kipu.ports.store import (
     Hit,
     IndexEntry,
     Lease,
+    Outcome,
     Page,
     Record,
     SearchQuery,
@@ -234,6 +235,12 @@ class JsonlStore:
                 return opened, opened.log.view
             return await self._desk.run(lambda wait_s: self._desk.refreshed(session_id, wait_s=wait_s))
 
+    async def outcomes(self, session_id: str) -> builtins.list[Outcome]:
+        """Return the session's batches that have a key within its retention, in order."""
+        await self._view(session_id)
+        with translating(self._settings.url):
+            return await asyncio.to_thread(self._desk.outcomes, session_id)
+
     async def head(self, session_id: str) -> Head | None:
         """Return the head, or None where there is no such session."""
         try:
@@ -323,6 +330,12 @@ class JsonlStore:
 
         with translating(self._settings.url):
             return await self._desk.run(look)
+
+    async def keys(self, session_id: str) -> builtins.list[str]:
+        """Return the keys that now lead to the session."""
+        await self._view(session_id)
+        with translating(self._settings.url):
+            return sorted(await self._desk.run(lambda wait_s: self._desk.keys_of(session_id, wait_s=wait_s)))
 
     # -- leases ----------------------------------------------------------------------------------------------------------
 

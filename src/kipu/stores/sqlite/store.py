@@ -32,6 +32,7 @@ from kipu.ports.store import (
     Hit,
     IndexEntry,
     Lease,
+    Outcome,
     Page,
     Record,
     SearchQuery,
@@ -119,7 +120,7 @@ class SqliteStore:
         with translated(url):
             place = absolute(path)
             remote = refuse_network(place, kind=kind_of(place), allowed=network == "allow", url=url)
-            if os.path.isdir(place):
+            if os.path.isdir(place):  # noqa: ASYNC240
                 raise StoreUrlError(url=url, reason="it names a folder, and a SQLite store is a file")
             immutable = is_immutable(place)
             read_only = read_only or immutable
@@ -197,6 +198,15 @@ class SqliteStore:
             return self._readers.here(question)
         return await self._readers.aside(question)
 
+    async def outcomes(self, session_id: str) -> builtins.list[Outcome]:
+        """Return the session's batches that have a key within its retention, in order."""
+        self._check_open()
+
+        def question(connection: apsw.Connection) -> list[Outcome]:
+            return key_tables.outcomes(connection, _number(connection, session_id), now_us=self._clock.now_us())
+
+        return await self._readers.soon(question)
+
     async def head(self, session_id: str) -> Head | None:
         """Return the head, or None where there is no such session."""
         self._check_open()
@@ -235,6 +245,11 @@ class SqliteStore:
         """Return the session id that `key` leads to."""
         self._check_open()
         return self._readers.here(partial(key_tables.resolve, key=key))
+
+    async def keys(self, session_id: str) -> builtins.list[str]:
+        """Return the keys that now lead to the session."""
+        self._check_open()
+        return self._readers.here(lambda connection: key_tables.keys(connection, _number(connection, session_id)))
 
     async def claim(self, session_id: str, *, owner: str, ttl_s: float) -> Lease | None:
         """Return a lease with the next token, or None while another owner's is live."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import apsw
 import orjson
 
-from kipu.ports.store import IDEMPOTENCY_RETENTION_S, Appended, ErasureReceipt
+from kipu.ports.store import IDEMPOTENCY_RETENTION_S, Appended, ErasureReceipt, Outcome
 
 _RETENTION_US = IDEMPOTENCY_RETENTION_S * 1_000_000
 _RESOLVE = "SELECT session_id FROM bindings JOIN heads ON heads.id = bindings.session WHERE bindings.key = ?"
@@ -15,6 +15,10 @@ _OUTCOME = """
 SELECT heads.session_id, known.first_seq, known.last_seq FROM idempotency AS known JOIN heads ON heads.id = known.session
 WHERE known.key = ? AND known.at_us > ?
 """
+_OUTCOMES = """
+SELECT key, first_seq, last_seq FROM idempotency WHERE session = ? AND at_us > ? ORDER BY first_seq
+"""
+_KEYS = "SELECT key FROM bindings WHERE session = ? ORDER BY key"
 _REMEMBER = "INSERT OR REPLACE INTO idempotency(key, session, first_seq, last_seq, at_us) VALUES (?, ?, ?, ?, ?)"
 # Oldest rows have the lowest ids, so that looking for what is over costs nothing where nothing is.
 _PRUNE = "DELETE FROM idempotency WHERE id IN (SELECT id FROM idempotency ORDER BY id LIMIT 32) AND at_us <= ?"
@@ -27,6 +31,11 @@ def resolve(connection: apsw.Connection, key: str) -> str | None:
     return None if row is None else str(row[0])
 
 
+def keys(connection: apsw.Connection, number: int) -> list[str]:
+    """Return the keys that lead to a session."""
+    return [str(row[0]) for row in connection.execute(_KEYS, (number,))]
+
+
 def bind(connection: apsw.Connection, key: str, *, number: int) -> None:
     """Make `key` lead to a session."""
     connection.execute("INSERT OR REPLACE INTO bindings(key, session) VALUES (?, ?)", (key, number))
@@ -36,6 +45,12 @@ def outcome(connection: apsw.Connection, key: str, *, now_us: int) -> Appended |
     """Return what was appended under an idempotency key within the retention."""
     row = connection.execute(_OUTCOME, (key, now_us - _RETENTION_US)).fetchone()
     return None if row is None else Appended(row[0], row[1], row[2], duplicate=True)
+
+
+def outcomes(connection: apsw.Connection, number: int, *, now_us: int) -> list[Outcome]:
+    """Return a session's batches that have an idempotency key within the retention, in order."""
+    rows = connection.execute(_OUTCOMES, (number, now_us - _RETENTION_US))
+    return [Outcome(str(key), int(str(first)), int(str(last))) for key, first, last in rows]
 
 
 def remember(connection: apsw.Connection, key: str, *, number: int, appended: Appended, now_us: int) -> None:

@@ -16,6 +16,7 @@ from kipu.testing.conformance import (
     lasting,
     leases,
     listing,
+    moving,
     reading,
     searching,
     spoiling,
@@ -25,7 +26,7 @@ from kipu.testing.conformance.requirement import Requirement
 
 _TOPICS = (
     append, idempotency, leases, bindings, reading, heads, listing, work, searching, following, blobs, erasing, cancelling,
-    contending, clocks, lasting, spoiling,
+    contending, clocks, lasting, spoiling, moving,
 )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from kipu.errors import ConflictError, LeaseLostError, SessionExistsError, SessionNotFoundError
 from kipu.ports.head import HeadPatch
-from kipu.ports.store import Binding, SessionQuery
+from kipu.ports.store import Binding, Outcome, SessionQuery
 from tests.unit.stores.fallback.kit import TIME, begin, log, pair, record
 
 
@@ -169,3 +169,28 @@ async def test_primary_that_cannot_be_opened_is_tried_again(tmp_path: Path) -> N
     assert await log(store, "new") == [(1, "begin new"), (2, "a")]
     assert await store.head("old") is None
     await store.close()
+
+
+async def test_outcomes_and_keys_are_those_of_both(tmp_path: Path) -> None:
+    """Keys of batches and of sessions are told wherever they are, and are the same after the merge (A49, ST-220, ST-223)."""
+    async with pair(tmp_path) as (store, primary):
+        await begin(store)
+        await begin(store, "two")
+        await store.append("one", [record("a")], idempotency_key="k1", bind=Binding("cli:1"))
+        await store.bind("cli:2", "one")
+        await store.bind("cli:3", "one")
+        primary.refuses = True
+        await store.append("one", [record("b"), record("c")], idempotency_key="k2", bind=Binding("cli:4"))
+        await store.append("two", [record("d")], bind=Binding("cli:2", expected="one"))
+        await begin(store, "three")
+        await store.append("three", [record("e")], idempotency_key="k3")
+        assert await store.outcomes("one") == [Outcome("k1", 2, 2), Outcome("k2", 3, 4)]
+        assert await store.keys("one") == ["cli:1", "cli:3", "cli:4"]
+        assert await store.keys("two") == ["cli:2"]
+        assert await store.outcomes("three") == [Outcome("k3", 2, 2)]
+        primary.refuses = False
+        await store.recover()
+        assert await store.keys("one") == await primary.keys("one") == ["cli:1", "cli:3", "cli:4"]
+        assert await store.keys("two") == ["cli:2"]
+        assert await primary.outcomes("one") == [Outcome("k1", 2, 2), Outcome("k2", 3, 4)]
+        assert Outcome("k3", 2, 2) in await primary.outcomes("three")

@@ -10,7 +10,7 @@ import apsw
 import pytest
 
 from kipu.ports.head import HeadPatch
-from kipu.ports.store import IndexEntry, Phrase, SearchQuery, SessionQuery
+from kipu.ports.store import IndexEntry, Outcome, Phrase, SearchQuery, SessionQuery
 from kipu.stores.host import this_process_owner
 from tests.unit.stores.jsonl.kit import TIME, begin, fill, log_of, opened, record, texts
 
@@ -72,6 +72,21 @@ async def test_index_is_made_anew_from_the_logs(tmp_path: Path, spoil: object) -
         assert [await store.head(head.session_id) for head in before] == list(before)
         again = await store.append("one", [record("other")], idempotency_key="k") if spoil is not _rows_gone else None
         assert again is None or (again.session_id, again.first_seq, again.duplicate) == ("two", 5, True)
+
+
+@pytest.mark.parametrize("spoil", [_delete, _truncate, _empty, _garbage, _rows_gone, _rows_changed])
+async def test_outcomes_are_those_of_the_log_whatever_became_of_the_index(tmp_path: Path, spoil: object) -> None:
+    """Which batch stands under which key is read from the log again where the index has lost it (JL-18, ST-220, C4)."""
+    await _made(tmp_path)
+    for name in ("index.sqlite-wal", "index.sqlite-shm"):
+        (tmp_path / "store" / name).unlink(missing_ok=True)
+    assert callable(spoil)
+    spoil(_index(tmp_path))
+    async with opened(tmp_path) as store:
+        assert await store.outcomes("two") == [Outcome("k", 5, 5)]
+        assert await store.outcomes("one") == []
+        again = await store.append("one", [record("other")], idempotency_key="k")
+        assert (again.session_id, again.first_seq, again.duplicate) == ("two", 5, True)
 
 
 async def test_index_deleted_under_an_open_store_is_made_anew(tmp_path: Path) -> None:
