@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import itertools
 import os
@@ -16,7 +17,7 @@ from typing import Any, cast
 
 import pytest
 
-from kipu.errors import CopyMismatchError, SessionNotFoundError
+from kipu.errors import CopyMismatchError, SessionNotFoundError, StoreUnavailableError
 from kipu.events.boundary import GenericEvent, NoteEvent
 from kipu.events.conversation import (
     AgentMessageEvent,
@@ -30,7 +31,7 @@ from kipu.manager.copying import CopyProgress, CopyReport, copy_store
 from kipu.manager.manager import SessionManager
 from kipu.manager.replaying import difference
 from kipu.ports.head import head_to_json
-from kipu.ports.store import EventStore, Record, SessionQuery, StoredEvent
+from kipu.ports.store import EventStore, Outcome, Record, SessionQuery, StoredEvent
 from kipu.stores.host import SystemClock, SystemEntropy, this_process_owner
 from kipu.wiring import open_store
 
@@ -249,17 +250,15 @@ async def test_copy_takes_events_that_do_not_validate(opened: Opener) -> None:
 class Between:
     """A store that lets something else happen to it before an append."""
 
-    def __init__(self, store: EventStore, happen: Callable[[int, str], Awaitable[None]]) -> None:
+    def __init__(self, store: EventStore, happen: Callable[[str, Any, dict[str, Any]], Awaitable[None]]) -> None:
         self._store = store
         self._happen = happen
-        self._appends = 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
     async def append(self, session_id: str, records: Any, **settings: Any) -> Any:
-        self._appends += 1
-        await self._happen(self._appends, session_id)
+        await self._happen(session_id, records, settings)
         return await self._store.append(session_id, records, **settings)
 
 
@@ -276,8 +275,10 @@ async def test_copy_never_mixes_with_somebody_elses_events(opened: Opener) -> No
     source, target = await opened("memory://"), await opened("memory://")
     session_id = await long_session(source)
 
-    async def arrive(number: int, session: str) -> None:
-        if number == 3:
+    appends = itertools.count(1)
+
+    async def arrive(session: str, *_: object) -> None:
+        if next(appends) == 3:
             await manager_of(target).save_event(session, UserMessageEvent(content="me too"))
 
     report = await copied(source, cast("EventStore", Between(target, arrive)))
@@ -292,9 +293,10 @@ async def test_copy_holds_a_session_until_it_is_whole(opened: Opener) -> None:
     source, target = await opened("memory://"), await opened("memory://")
     session_id = await long_session(source)
     refused: list[bool] = []
+    appends = itertools.count(1)
 
-    async def claim(number: int, session: str) -> None:
-        if number > 1:
+    async def claim(session: str, *_: object) -> None:
+        if next(appends) > 1:
             refused.append(await target.claim(session, owner="worker", ttl_s=10) is None)
             assert await target.runnable(now=utc_text(datetime.now(UTC)), limit=10) == []
 
@@ -417,3 +419,113 @@ async def test_copy_killed_in_the_middle_goes_on(tmp_path: Path, opened: Opener,
     target = await opened(urls[1])
     await copied(source, target)
     await assert_same(source, target)
+
+
+# ---- arrivals -------------------------------------------------------------------------------------------------------
+
+
+def message(number: int, text: str = "hello") -> UserMessageEvent:
+    return UserMessageEvent(content=text, source_message_id=f"m{number}")
+
+
+async def outcomes_of(store: EventStore) -> dict[str, list[Outcome]]:
+    heads = (await store.list(SessionQuery(limit=1000))).items
+    return {head.session_id: await store.outcomes(head.session_id) for head in heads}
+
+
+@pytest.mark.parametrize(("left", "right"), list(itertools.product(KINDS, KINDS)))
+async def test_copy_lets_the_target_know_what_arrived(tmp_path: Path, opened: Opener, left: str, right: str) -> None:
+    """A message delivered again after the move, also under a key that /new has moved on, is a duplicate there (C4, C22)."""
+    source, target = await opened(url_of(left, tmp_path / "a")), await opened(url_of(right, tmp_path / "b"))
+    await fill(source)
+    before = manager_of(source)
+    session = await before.get_or_create("slack:C9")
+    first = await before.receive("slack:C9", message(1))
+    await session.add_event(NoteEvent(kind="n", data={"between": True}))
+    second = await before.receive("slack:C9", message(2))
+    await before.new_session("slack:C9")
+    third = await before.receive("slack:C9", message(3))
+    edited = await before.receive("slack:C9", message(3, "edited"), revision="1")
+    await copied(source, target)
+    assert await outcomes_of(target) == await outcomes_of(source)
+    await assert_same(source, target)
+    after = manager_of(target)
+    for number, place in ((1, first), (2, second), (3, third)):
+        assert await after.receive("slack:C9", message(number)) == place._replace(duplicate=True)
+    assert await after.receive("slack:C9", message(3, "edited"), revision="1") == edited._replace(duplicate=True)
+    await assert_same(source, target)
+    fresh = await after.receive("slack:C9", message(4))
+    assert (fresh.duplicate, fresh.session_id, fresh.first_seq) == (False, third.session_id, edited.last_seq + 1)
+
+
+@pytest.mark.parametrize(("left", "right"), list(itertools.product(KINDS, KINDS)))
+async def test_copy_keeps_batches_with_a_key_whole(tmp_path: Path, opened: Opener, left: str, right: str) -> None:
+    """A batch with a key is one append in the target, however it lies in what is read at once (C2, C22)."""
+    source, target = await opened(url_of(left, tmp_path / "a")), await opened(url_of(right, tmp_path / "b"))
+    manager = manager_of(source)
+    session = await manager.open(await manager.create_session("batches"))
+    sizes = [3, 70, 1, 700, 1, 1, 1100]
+    for number, size in enumerate(sizes):
+        notes = [NoteEvent(kind="n", data={"number": index}) for index in range(size)]
+        await session.append(notes, idempotency_key=f"batch {number}" if number != 2 else None)
+    sizes_written: dict[str, int] = {}
+
+    async def see(_: str, records: Any, settings: dict[str, Any]) -> None:
+        if settings["idempotency_key"] is not None:
+            sizes_written[settings["idempotency_key"]] = len(records)
+
+    await copied(source, cast("EventStore", Between(target, see)))
+    assert sizes_written == {f"batch {number}": size for number, size in enumerate(sizes) if number != 2}
+    assert await target.outcomes("batches") == await source.outcomes("batches")
+    await assert_same(source, target)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_copy_that_goes_on_takes_keys_with_it(tmp_path: Path, opened: Opener, kind: str) -> None:
+    """A copy that stopped anywhere and was run again, and one run again later, leaves every arrival known (C4, C16, C22)."""
+    source, target = await opened(url_of(kind, tmp_path / "a")), await opened(url_of(kind, tmp_path / "b"))
+    manager = manager_of(source)
+    places = [await manager.receive("slack:C9", message(number)) for number in range(5)]
+    appends = itertools.count(1)
+
+    async def stop(*_: object) -> None:
+        if next(appends) % 2 == 0:
+            raise StoreUnavailableError(store="target", reason="it is gone")
+
+    for _ in range(4):
+        with contextlib.suppress(StoreUnavailableError):
+            await copied(source, cast("EventStore", Between(target, stop)))
+    await copied(source, target)
+    places.append(await manager.receive("slack:C9", message(5)))
+    await copied(source, target)
+    assert await outcomes_of(target) == await outcomes_of(source)
+    after = manager_of(target)
+    for number, place in enumerate(places):
+        assert await after.receive("slack:C9", message(number)) == place._replace(duplicate=True)
+    await assert_same(source, target)
+
+
+async def test_copy_says_where_the_target_knew_a_message_before(opened: Opener) -> None:
+    """A message that reached the target before its session was copied stays the known one; the history is copied whole (C4)."""
+    source, target = await opened("memory://"), await opened("memory://")
+    there = await manager_of(source).receive("slack:C9", message(1))
+    here = await manager_of(target).receive("slack:C9", message(1))
+    report = await copied(source, target)
+    assert [note for note in report.notes if f"event {there.first_seq} is in {here.session_id}" in note]
+    assert report.skipped == ()
+    assert await whole(target, there.session_id) == await whole(source, there.session_id)
+    assert await manager_of(target).receive("slack:C9", message(1)) == here._replace(duplicate=True)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_copy_lets_every_key_lead_where_it_leads(tmp_path: Path, opened: Opener, kind: str) -> None:
+    """Keys that no event tells of lead to the copied session too; one that moved on does not (C22, A21)."""
+    source, target = await opened(url_of(kind, tmp_path / "a")), await opened(url_of(kind, tmp_path / "b"))
+    manager = manager_of(source)
+    ids = [await manager.create_session(name) for name in ("one", "two")]
+    await source.bind("cli:silent", "one")
+    await source.bind("cli:moved", "one")
+    await source.bind("cli:moved", "two", expected="one")
+    report = await copied(source, target)
+    assert report.bindings == 2
+    assert [await target.keys(session_id) for session_id in ids] == [["cli:silent"], ["cli:moved"]]

@@ -20,7 +20,7 @@ from kipu.errors import (
     SessionNotFoundError,
 )
 from kipu.events import ids
-from kipu.events.boundary import ForkPoint, KeyBoundEvent, NoteEvent, SessionInitEvent, StatusChangedEvent
+from kipu.events.boundary import ForkPoint, KeyBoundEvent, SessionInitEvent, StatusChangedEvent
 from kipu.events.conversation import UserMessageEvent
 from kipu.events.event import SessionEvent
 from kipu.manager.access import Verb, may, require
@@ -33,7 +33,6 @@ from kipu.manager.lock import DEFAULT_TTL_S, SessionLock
 from kipu.manager.protocol import BaseSessionManager
 from kipu.manager.searching import Searcher, SearchHit
 from kipu.manager.session import Session
-from kipu.manager.session_copy import ALIAS_NOTE
 from kipu.manager.writer import EventWriter
 from kipu.ports.clock import Clock, Entropy
 from kipu.ports.head import Head
@@ -194,11 +193,9 @@ class SessionManager(BaseSessionManager):
         if session_id is None:
             raise SessionNotFoundError(session_id=str(key))
         session = await self.open(session_id, principal=caller)
+        require(caller, Verb.CONFIGURE, head=session.head, session_id=session_id)
         text = self._key_text(alias, caller)
-        # The log says it too, so that a copy of the session finds its aliases.
-        prepared = await self.writer.prepare(session_id, NoteEvent(kind=ALIAS_NOTE, data={"key": text}))
-        await self.store.append(session_id, [prepared.record], bind=Binding(text))
-        await session.refresh()
+        await self.store.bind(text, session_id)
 
     async def fork_session(
         self, parent: Session, *, seq: int | None, title: str | None, principal: Principal

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 
 import orjson
 
 from kipu.errors import BlobNotFoundError, ConflictError, CopyMismatchError
-from kipu.events.boundary import KeyBoundEvent, NoteEvent, SessionInitEvent
-from kipu.events.event import SessionEvent
 from kipu.manager.loader import item_of
 from kipu.manager.lock import SessionLock
 from kipu.manager.lost_events import Kept, WholeHistory
 from kipu.manager.replaying import HeadReplay, difference
 from kipu.ports.head import Head, head_to_json
-from kipu.ports.store import EventStore, Record
+from kipu.ports.store import MAX_PAGE, Appended, EventStore, Outcome, Record
 
-ALIAS_NOTE = "kipu.alias"
-_WITH_KEYS = frozenset({"session_init", "key_bound", "note"})
 _WAIT_S = 5.0
 _LEASE_S = 30.0
 
@@ -28,7 +26,8 @@ class SessionCopy:
 
     Every append says which event it follows, so that two copies at once, or somebody's message in between, end in a
     conflict and never in a mixture. While more than one append is needed the session is locked, so that no worker takes a
-    half of it for the whole.
+    half of it for the whole. A batch that was appended under an idempotency key is appended as one, under the same key, so
+    that what arrives a second time after the move is known in the target.
     """
 
     def __init__(
@@ -51,7 +50,7 @@ class SessionCopy:
         self._locked = False
         self._there: Head | None = None
         self._replay = HeadReplay({})
-        self._keys: dict[str, None] = {}
+        self._keyed: deque[Outcome] | None = None  # those that are not copied yet
         self.events = self.blobs = self.bindings = self.lost = 0
         self.notes: list[str] = []
 
@@ -96,52 +95,85 @@ class SessionCopy:
 
     async def _copy_events(self) -> None:
         known = self._there.last_seq if self._there else self._head.base_seq
+        waiting: list[Kept] = []
         async for page in WholeHistory(self._source, self._head).pages():
             self.lost += sum(kept.lost for kept in page)
-            for kept in page:
-                if kept.stored.record.event_type in _WITH_KEYS:
-                    self._remember_keys(item_of(kept.stored).event)
             old = [kept for kept in page if kept.stored.seq <= known]
             new = page[len(old) :]
             if old and (self._verify or old[-1].stored.seq == known):
                 await self._compare(old if self._verify else old[-1:])
             if new:
-                await self._write(new)
+                waiting = await self._write([*waiting, *new])
             self._moved(len(page))
 
-    async def _write(self, page: list[Kept]) -> None:
-        last = page[-1].stored.seq == self._head.last_seq
-        if self._there is None and not last:
+    async def _write(self, page: Sequence[Kept]) -> list[Kept]:
+        """Append these events batch by batch; return those that belong to a batch whose end is not among them."""
+        if self._keyed is None:
+            known = await self._source.outcomes(self._id)
+            self._keyed = deque(outcome for outcome in known if outcome.last_seq <= self._head.last_seq)
+        done = 0
+        for keyed, batch in self._batches(page, self._keyed):
+            if keyed is not None and keyed.last_seq > batch[-1].stored.seq:
+                break
+            done += len(batch)
+            await self._write_batch(batch, key=keyed.key if keyed else None)
+        if self._verify:
+            await self._compare(page[:done])
+        return list(page[done:])
+
+    @staticmethod
+    def _batches(page: Sequence[Kept], keyed: deque[Outcome]) -> Iterator[tuple[Outcome | None, list[Kept]]]:
+        """Yield what was appended under a key batch by batch, and all between two of them together."""
+
+        def outcome_at(kept: Kept) -> Outcome | None:
+            while keyed and keyed[0].last_seq < kept.stored.seq:
+                keyed.popleft()
+            return keyed[0] if keyed and keyed[0].first_seq <= kept.stored.seq else None
+
+        for outcome, batch in itertools.groupby(page, outcome_at):
+            yield outcome, list(batch)
+
+    async def _write_batch(self, batch: list[Kept], *, key: str | None) -> None:
+        if self._there is None and key is None and batch[-1].stored.seq < self._head.last_seq:
             # The beginning alone first: nobody can have work with a session that says nothing yet, then it is locked.
-            await self._append(page[:1], last=False)
-            page = page[1:]
-        if not page:
+            await self._append(batch[:1], key=None)
+            batch = batch[1:]
+        if not batch:
             return
         if self._there is not None and not self._locked:
             await self._lock.acquire(wait_s=_WAIT_S)
             self._locked = True
             await self._copy_blobs()
-        await self._append(page, last=last)
+        await self._append(batch, key=key)
 
-    async def _append(self, page: Sequence[Kept], *, last: bool) -> None:
-        for kept in page:
+    async def _append(self, batch: Sequence[Kept], *, key: str | None) -> None:
+        for kept in batch:
             self._replay.take(item_of(kept.stored).event, tokens=kept.stored.record.tokens)
+        last = batch[-1].stored.seq == self._head.last_seq
         head = self._replay.patch_to(head_to_json(self._head), counted=not self.lost) if last else self._replay.patch()
-        first = page[0].stored.seq
-        await self._target.append(
-            self._id,
-            [kept.stored.record for kept in page],
-            head=head,
-            token=self._lock.token,
-            expected_seq=first - 1,
-        )
-        self._there = self._there or self._head
-        self.events += len(page)
-        if self._verify:
-            await self._compare(page)
+        records, after = [kept.stored.record for kept in batch], batch[0].stored.seq - 1
 
-    async def _compare(self, page: Sequence[Kept]) -> None:
+        async def append(key: str | None) -> Appended:
+            return await self._target.append(
+                self._id, records, head=head, token=self._lock.token, expected_seq=after, idempotency_key=key
+            )
+
+        appended = await append(key)
+        if appended.duplicate:
+            # It arrived in the target too, before the copy. What the source has of it is history all the same.
+            await append(None)
+            self.notes.append(
+                f"session {self._id}: event {after + 1} is in {appended.session_id} of the target already"
+            )
+        self._there = self._there or self._head
+        self.events += len(batch)
+
+    async def _compare(self, events: Sequence[Kept]) -> None:
         """Compare these events with what the target has in their places."""
+        for start in range(0, len(events), MAX_PAGE):
+            await self._compare_page(events[start : start + MAX_PAGE])
+
+    async def _compare_page(self, page: Sequence[Kept]) -> None:
         after, until = page[0].stored.seq - 1, page[-1].stored.seq
         found = await self._target.read(self._id, after=after, until=until, limit=len(page))
         there = {stored.seq: stored.record for stored in found}
@@ -182,20 +214,9 @@ class SessionCopy:
         if name is not None or there.last_seq != self._head.last_seq:
             raise self._mismatch(there.last_seq, f"the head's {name or 'last_seq'} differs")
 
-    def _remember_keys(self, event: SessionEvent) -> None:
-        key: object = None
-        if isinstance(event, SessionInitEvent | KeyBoundEvent):
-            key = event.key
-        elif isinstance(event, NoteEvent) and event.kind == ALIAS_NOTE:
-            key = event.data.get("key")
-        if isinstance(key, str) and key:
-            self._keys[key] = None
-
     async def _bind_keys(self) -> None:
         """Let the keys lead where they lead in the source, but for those that the target has given to a session of its own."""
-        for key in dict.fromkeys([*self._keys, *([self._head.key] if self._head.key else [])]):
-            if await self._source.resolve(key) != self._id:
-                continue
+        for key in await self._source.keys(self._id):
             bound = await self._target.resolve(key)
             if bound == self._id:
                 continue
