@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from kipu.errors import InputError
@@ -90,10 +92,11 @@ async def test_following_a_fork_begins_with_the_shared_events(manager: SessionMa
     fork = await session.fork(3)
     await fork.add_event(UserMessageEvent(content="on"))
     seen = []
-    async for event in fork.follow():
-        seen.append(event.event_type)
-        if len(seen) == 5:
-            break
+    async with asyncio.timeout(20):
+        async for event in fork.follow():
+            seen.append(event.event_type)
+            if len(seen) == 5:
+                break
     assert seen == ["session_init", "user_message", "tool_call", "session_init", "user_message"]
 
 
