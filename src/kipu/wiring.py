@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, unquote
 
-from kipu.errors import StoreUrlError
+from kipu.errors import ConfigurationError, StoreUrlError
 from kipu.ports.clock import Clock
 from kipu.ports.owner import Liveness
 from kipu.ports.principal import Principal
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kipu.context.policy import WindowPolicy
     from kipu.manager.manager import SessionManager
 
+TOKEN_COUNTERS = ("estimate", "exact")
 DURABILITIES = ("fsync", "buffered", "os")
 _URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<place>[^?]*)(\?(?P<query>.*))?", re.DOTALL)
 _COMMON = {"durability"}
@@ -122,18 +123,37 @@ def _positive(url: str, text: str) -> int:
     return int(text)
 
 
+def token_counter(name: str) -> TokenCounter | None:
+    """Return the counter of a name in `TOKEN_COUNTERS`; None stands for the estimate, which a manager has by itself.
+
+    Raises: MissingExtraError, ConfigurationError.
+    """
+    if name not in TOKEN_COUNTERS:
+        raise ConfigurationError(reason=f"tokens are counted by one of {', '.join(TOKEN_COUNTERS)}, not {name!r}")
+    if name == "estimate":
+        return None
+    from kipu.runtime.exact_tokens import exact_counter
+
+    return exact_counter()
+
+
 async def open_manager(
     url: str | None = None,
     *,
     principal: Principal | None = None,
     policy: WindowPolicy | None = None,
-    counter: TokenCounter | None = None,
+    counter: TokenCounter | str = "estimate",
     clock: Clock | None = None,
     **settings: Any,
 ) -> SessionManager:
-    """Return a manager over the store at `url` (default: `default_store_url`). Close it, or use it as `async with`."""
+    """Return a manager over the store at `url` (default: `default_store_url`). Close it, or use it as `async with`.
+
+    Tokens are estimated, or counted with a tokenizer where `counter` is "exact" (extra `tokens`) or one of your own.
+    Raises: StoreUrlError, StoreError, MissingExtraError (exact counts without the extra), ConfigurationError.
+    """
     from kipu.manager.manager import SessionManager
 
+    counting = token_counter(counter) if isinstance(counter, str) else counter
     clock, entropy = clock or SystemClock(), SystemEntropy()
     store = await open_store(url or default_store_url(os.environ), clock=clock)
     return SessionManager(
@@ -143,6 +163,6 @@ async def open_manager(
         owner=this_process_owner(f"manager-{entropy.random_bytes(4).hex()}"),
         principal=principal,
         policy=policy,
-        counter=counter,
+        counter=counting,
         **settings,
     )

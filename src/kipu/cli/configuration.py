@@ -9,7 +9,7 @@ import typer
 from kipu.cli.config_file import ConfigFile
 from kipu.cli.invocation import Invocation, begin
 from kipu.cli.options import JsonOption, StoreOption
-from kipu.cli.settings import COLOURS, KNOWN
+from kipu.cli.settings import KNOWN
 from kipu.errors import ConfigurationError
 
 app = typer.Typer(add_completion=False)
@@ -61,8 +61,13 @@ def _check(name: str, value: str) -> None:
         from kipu.session.key import SessionKey
 
         SessionKey("cli", value)
-    if name == "colours" and value not in COLOURS:
-        raise ConfigurationError(reason=f"colours is one of {', '.join(COLOURS)}")
+    choices = KNOWN[name].choices
+    if choices and value not in choices:
+        raise ConfigurationError(reason=f"{name} is one of {', '.join(choices)}")
+    if name == "tokens":
+        from kipu.wiring import token_counter
+
+        token_counter(value)  # refused now, not by every command that follows
 
 
 def _show(invocation: Invocation) -> None:

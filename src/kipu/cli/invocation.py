@@ -46,7 +46,8 @@ class Invocation:
         """Open the manager over the store in force, and close it."""
         from kipu.wiring import open_manager
 
-        async with await open_manager(self.settings["store"]) as manager:
+        counter = self.settings["tokens"] or "estimate"
+        async with await open_manager(self.settings["store"], counter=counter) as manager:
             yield manager
 
     @asynccontextmanager

@@ -10,6 +10,7 @@ from kipu.cli.config_file import ConfigFile
 from kipu.errors import ConfigurationError
 
 COLOURS = ("auto", "always", "never")
+TOKENS = ("estimate", "exact")
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,7 @@ class Known:
     variable: str
     meaning: str
     secret: bool = False
+    choices: tuple[str, ...] = ()
 
 
 KNOWN: Mapping[str, Known] = {
@@ -27,7 +29,8 @@ KNOWN: Mapping[str, Known] = {
     "base_url": Known("OPENAI_BASE_URL", "an OpenAI-compatible server of your own"),
     "api_key": Known("OPENAI_API_KEY", "the key for it", secret=True),
     "project": Known("KIPU_PROJECT", "the project whose chats `kipu chat` begins and continues"),
-    "colours": Known("KIPU_COLOURS", f"one of {', '.join(COLOURS)}"),
+    "tokens": Known("KIPU_TOKENS", "how tokens are counted: estimate, or exact (extra tokens)", choices=TOKENS),
+    "colours": Known("KIPU_COLOURS", f"one of {', '.join(COLOURS)}", choices=COLOURS),
 }
 
 
@@ -76,11 +79,10 @@ class Settings:
             if not isinstance(file.get(name, ""), str):
                 raise ConfigurationError(reason=f"{name} in {path} is not text in quotes")
         values = {name: _in_force(name, environment, file, options, path) for name in KNOWN}
-        colours = values["colours"]
-        if colours.value not in COLOURS:
-            raise ConfigurationError(
-                reason=f"colours is {colours.value!r} ({colours.source}), not one of {', '.join(COLOURS)}"
-            )
+        for name, known in KNOWN.items():
+            if known.choices and values[name].value not in known.choices:
+                given, choices = values[name], ", ".join(known.choices)
+                raise ConfigurationError(reason=f"{name} is {given.value!r} ({given.source}), not one of {choices}")
         return cls(values, path=path, unknown=tuple(sorted(name for name in file if name not in KNOWN)))
 
     def __getitem__(self, name: str) -> str | None:
@@ -122,4 +124,4 @@ def _default(name: str, environment: Mapping[str, str]) -> str | None:
         from kipu.wiring import default_store_url
 
         return default_store_url(environment)
-    return {"project": "default", "colours": "auto"}.get(name)
+    return {"project": "default", "tokens": "estimate", "colours": "auto"}.get(name)

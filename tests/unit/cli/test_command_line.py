@@ -97,6 +97,7 @@ def test_errors_have_message_and_code_but_no_traceback(tmp_path: Path) -> None:
 def test_store_option_counts_before_and_after_the_command(kipu_sqlite: CommandLine, tmp_path: Path) -> None:
     """`--store` and `--json` may stand on either side of the command, and win over KIPU_STORE."""
     other = f"sqlite:///{tmp_path / 'other.db'}"
+    kipu_sqlite.chat()
     kipu_sqlite.chat("hello", options=("--store", other))
     assert kipu_sqlite.ids() == []
     assert len(kipu_sqlite.run("--store", other, "--json", "ls").json) == 1
@@ -161,7 +162,8 @@ def test_config_that_cannot_be_read_is_left_alone(kipu_sqlite: CommandLine) -> N
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("nope", "x"), ("store", "x"), ("colours", "pink"), ("project", "\x07"), ("model", " ")]
+    ("name", "value"),
+    [("nope", "x"), ("store", "x"), ("colours", "pink"), ("tokens", "guess"), ("project", "\x07"), ("model", " ")],
 )
 def test_config_refuses_values_that_cannot_be_used(kipu_sqlite: CommandLine, name: str, value: str) -> None:
     """A name or value that cannot be used is refused before it is written."""
@@ -263,3 +265,34 @@ def test_an_import_that_finds_nothing_fails(tmp_path: Path, kipu: CommandLine) -
     page.write_text("<!doctype html>\n<p>hello\n")
     ran = kipu.run("import", str(page), "--json")
     assert (ran.code, ran.json["quarantined"]) == (1, 2)
+
+
+def test_config_chooses_how_tokens_are_counted(kipu_sqlite: CommandLine) -> None:
+    """Tokens are estimated unless `tokens` is exact: then a message costs what the tokenizer says (B36)."""
+    pytest.importorskip("splintr")
+    text = "session_init {}[]();;;" * 20
+
+    def cost() -> int:
+        ran = kipu_sqlite.chat(text, options=("--new",))
+        assert ran.code == 0, ran.stderr
+        return int(kipu_sqlite.head(kipu_sqlite.ids()[0])["token_count"])
+
+    estimated = cost()
+    assert kipu_sqlite.run("config", "set", "tokens", "exact").code == 0
+    settings = {each["name"]: each for each in kipu_sqlite.run("config", "--json").json["settings"]}
+    assert settings["tokens"]["value"] == "exact"
+    assert cost() != estimated
+    kipu_sqlite.environment["KIPU_TOKENS"] = "estimate"
+    assert cost() == estimated
+
+
+def test_config_of_exact_tokens_needs_the_extra(kipu_sqlite: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the tokenizer is not installed, the setting is refused, and a command that finds it set says what to install."""
+    monkeypatch.setitem(sys.modules, "splintr", None)
+    refused = kipu_sqlite.run("config", "set", "tokens", "exact")
+    assert (refused.code, "kipu[tokens]" in refused.stderr) == (2, True)
+    kipu_sqlite.environment["KIPU_TOKENS"] = "exact"
+    ran = kipu_sqlite.chat("hello")
+    assert (ran.code, "kipu[tokens]" in ran.stderr) == (2, True)
+    kipu_sqlite.environment["KIPU_TOKENS"] = "guess"
+    assert kipu_sqlite.run("ls").code == 2

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
-from kipu.context.tokens import EstimateCounter
+from kipu.context.tokens import MESSAGE_TOKENS, EstimateCounter
 from kipu.errors import ConfigurationError, MissingExtraError
+from kipu.events.conversation import UserMessageEvent
+from kipu.ports.tokens import TokenCounter
 from kipu.runtime.exact_tokens import exact_counter
+from kipu.wiring import open_manager
 
 TEXTS = {
     "english": "The session ended before the tool had answered, so the turn was taken over by another worker. " * 20,
@@ -57,3 +61,38 @@ def test_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "splintr", None)
     with pytest.raises(MissingExtraError, match=r"kipu\[tokens\]"):
         exact_counter()
+
+
+async def test_open_manager_counts_as_it_is_told() -> None:
+    """An event's tokens are those of the estimate, of the tokenizer, or of a counter of one's own (B36)."""
+    pytest.importorskip("splintr")
+
+    class Words:
+        name = "words"
+
+        def count(self, text: str) -> int:
+            return len(text.split())
+
+    text = TEXTS["json"]
+    expected: list[tuple[TokenCounter | str, int]] = [
+        ("estimate", EstimateCounter().count(text)),
+        ("exact", exact_counter().count(text)),
+        (Words(), len(text.split())),
+    ]
+    for counter, tokens in expected:
+        async with await open_manager("memory://", counter=counter) as manager:
+            session = await manager.get_or_create("cli:tokens")
+            await session.add_event(UserMessageEvent(content=text))
+            head = await manager.store.head(session.session_id)
+            assert head is not None
+            assert head.token_count == tokens + MESSAGE_TOKENS
+    with pytest.raises(ConfigurationError, match="guess"):
+        await open_manager("memory://", counter="guess")
+
+
+async def test_open_manager_says_what_exact_counts_need(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Without the extra, exact counts are refused before a store is opened or made."""
+    monkeypatch.setitem(sys.modules, "splintr", None)
+    with pytest.raises(MissingExtraError, match=r"kipu\[tokens\]"):
+        await open_manager(f"sqlite:///{tmp_path}/a.db", counter="exact")
+    assert list(tmp_path.iterdir()) == []
