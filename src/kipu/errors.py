@@ -38,6 +38,7 @@
     │   ├── ModelAnswerError
     │   └── ModelLoadError
     └── StoreError                      the store cannot do it; nothing was acknowledged
+        ├── StoreNotFoundError
         ├── StoreUnavailableError
         │   └── StoreFullError
         ├── StoreReadOnlyError
@@ -230,6 +231,12 @@ class StoreError(KipuError):
     """The store {store} failed: {reason}."""
 
     code = "store"
+
+
+class StoreNotFoundError(StoreError):
+    """There is no store at {path} ({store}), and none was made. Correct the URL, or make one with `kipu chat` or `kipu import`."""
+
+    code = "store_not_found"
 
 
 class StoreUnavailableError(StoreError):

@@ -20,6 +20,7 @@ def complete_session(incomplete: str) -> list[tuple[str, str]]:
 
 
 async def _newest(incomplete: str) -> list[tuple[str, str]]:
+    from kipu.cli.place import require_place
     from kipu.cli.settings import Settings
     from kipu.interop.printable import printable_line
     from kipu.manager.listing import all_heads
@@ -28,7 +29,9 @@ async def _newest(incomplete: str) -> list[tuple[str, str]]:
     from kipu.wiring import default_store_url, open_store
 
     settings = Settings.load(os.environ, options={})
-    store = await open_store(settings["store"] or default_store_url(os.environ))
+    url = settings["store"] or default_store_url(os.environ)
+    require_place(url, create=False)
+    store = await open_store(url)
     found: list[tuple[str, str]] = []
     try:
         async for head in all_heads(store, SessionQuery(limit=500), principal=Principal.local()):

@@ -39,6 +39,7 @@ async def _copy(invocation: Invocation, source: str, *, target: str, sessions: l
     """Copy, and return True when something was left out."""
     from contextlib import AsyncExitStack
 
+    from kipu.cli.place import require_place
     from kipu.cli.progress import progress_bar
     from kipu.errors import CopyMismatchError, InputError
     from kipu.manager.copying import CopyProgress, copy_store
@@ -48,8 +49,8 @@ async def _copy(invocation: Invocation, source: str, *, target: str, sessions: l
     begins, ends = StoreUrl.parse(source), StoreUrl.parse(target)
     if begins.kind == ends.kind != "memory" and begins.path.absolute() == ends.path.absolute():
         raise InputError(reason="both stores are the same")
-    if begins.kind != "memory" and not begins.path.exists():
-        raise InputError(reason=f"there is no store at {source}")
+    require_place(source, create=False)
+    require_place(target, create=True)
     async with AsyncExitStack() as stack:
         stores = []
         for url in (source, target):

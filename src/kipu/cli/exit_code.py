@@ -13,7 +13,7 @@ class ExitCode(IntEnum):
     OK = 0
     FAILURE = 1  # it could not be done, or it found damage
     USAGE = 2  # the words given cannot be used
-    NOT_FOUND = 3  # no such session, message or blob for this principal
+    NOT_FOUND = 3  # no such store, session, message or blob for this principal
     BUSY = 4  # somebody else has it, or was first
     UNREADABLE = 5  # the store cannot be read or written
     INTERRUPTED = 130  # Ctrl-C
@@ -24,6 +24,7 @@ _CODES: tuple[tuple[type[errors.KipuError], ExitCode], ...] = (
     (errors.SessionNotFoundError, ExitCode.NOT_FOUND),
     (errors.SessionErasedError, ExitCode.NOT_FOUND),
     (errors.BlobNotFoundError, ExitCode.NOT_FOUND),
+    (errors.StoreNotFoundError, ExitCode.NOT_FOUND),
     (errors.SessionAmbiguousError, ExitCode.USAGE),
     (errors.ReplayMismatchError, ExitCode.FAILURE),
     (errors.SessionError, ExitCode.BUSY),

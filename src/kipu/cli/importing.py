@@ -51,7 +51,7 @@ async def _import(
             reason = "it is not a regular file" if file.exists() else "there is no such file"
             raise ImportFormatError(source=str(file), reason=reason)
     reports = []
-    async with invocation.manager() as manager:
+    async with invocation.manager(create=True) as manager:
         for file in files:
             with progress_bar(invocation.output, f"importing {file.name}", unit="bytes") as bar:
 

@@ -34,6 +34,21 @@ class Invocation:
         """Return True when the result is for a program."""
         return self.output.json
 
+    @property
+    def store_url(self) -> str:
+        """Return the store in force."""
+        from kipu.wiring import default_store_url
+
+        return self.settings["store"] or default_store_url(os.environ)
+
+    @property
+    def is_new_user(self) -> bool:
+        """Return True where nobody named a store and the default one is not made yet."""
+        from kipu.cli.place import is_there
+
+        source = next(setting.source for setting in self.settings.all() if setting.name == "store")
+        return source == "default" and not is_there(self.store_url)
+
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a command's work to its end. Raises: KeyboardInterrupt, also where Ctrl-C cancelled it from within."""
         try:
@@ -42,20 +57,23 @@ class Invocation:
             raise KeyboardInterrupt from None
 
     @asynccontextmanager
-    async def manager(self) -> AsyncIterator[SessionManager]:
-        """Open the manager over the store in force, and close it."""
+    async def manager(self, *, create: bool = False) -> AsyncIterator[SessionManager]:
+        """Open the manager over the store in force, made only with `create`, and close it. Raises: StoreNotFoundError."""
+        from kipu.cli.place import require_place
         from kipu.wiring import open_manager
 
-        counter = self.settings["tokens"] or "estimate"
-        async with await open_manager(self.settings["store"], counter=counter) as manager:
+        require_place(self.store_url, create=create)
+        async with await open_manager(self.store_url) as manager:
             yield manager
 
     @asynccontextmanager
     async def store(self) -> AsyncIterator[EventStore]:
-        """Open the store alone, for what needs no session, and close it."""
-        from kipu.wiring import default_store_url, open_store
+        """Open the store alone, for what needs no session, and close it. Raises: StoreNotFoundError."""
+        from kipu.cli.place import require_place
+        from kipu.wiring import open_store
 
-        store = await open_store(self.settings["store"] or default_store_url(os.environ))
+        require_place(self.store_url, create=False)
+        store = await open_store(self.store_url)
         try:
             yield store
         finally:

@@ -106,12 +106,14 @@ async def _ls(invocation: Invocation, query: SessionQuery, most: int | None) -> 
         query = replace(query, limit=min(most + 1, query.limit))
     found: list[Head] = []
     gc.disable()  # nothing here makes cycles, and looking for them among thousands of heads costs a third of the time
-    async with invocation.store() as store:
-        async for head in all_heads(store, query, principal=Principal.local()):
-            found.append(head)
-            if most is not None and len(found) > most:
-                break
-        unreadable = (await store.list(SessionQuery(statuses=frozenset({"unreadable"}), limit=100))).items
+    unreadable: list[Head] = []
+    if not invocation.is_new_user:
+        async with invocation.store() as store:
+            async for head in all_heads(store, query, principal=Principal.local()):
+                found.append(head)
+                if most is not None and len(found) > most:
+                    break
+            unreadable = list((await store.list(SessionQuery(statuses=frozenset({"unreadable"}), limit=100))).items)
     more = most is not None and len(found) > most
     found = found[:most]
     output = invocation.output

@@ -210,7 +210,7 @@ def test_chat_works_over_memory(kipu_sqlite: CommandLine) -> None:
     """A chat over memory:// answers and leaves nothing behind."""
     ran = kipu_sqlite.chat("hello", options=("--store", "memory://"))
     assert ran.stdout.startswith("demo model")
-    assert kipu_sqlite.ids() == []
+    assert list(kipu_sqlite.home.iterdir()) == []
 
 
 def test_chat_answers_what_was_left_waiting_first(kipu_sqlite: CommandLine) -> None:

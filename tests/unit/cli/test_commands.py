@@ -29,6 +29,7 @@ def test_ls_lists_the_newest_first(kipu: CommandLine) -> None:
 
 def test_ls_of_an_empty_store_is_an_empty_list(kipu: CommandLine) -> None:
     """No session is no error: JSON is an empty list, and the hint goes to stderr."""
+    kipu.chat()
     ran = kipu.run("ls", "--json")
     assert (ran.code, ran.json) == (0, [])
     assert "kipu chat" in kipu.run("ls").stderr
@@ -288,7 +289,7 @@ def test_copy_moves_a_store_and_goes_on(kipu: CommandLine) -> None:
     assert copied.events(session_id) == kipu.events(session_id)
     assert copied.run("replay", session_id, "--all").code == 0
     assert kipu.run("copy", kipu.store, kipu.store).code == 2
-    assert kipu.run("copy", f"sqlite:///{kipu.home / 'none.db'}", target).code == 2
+    assert kipu.run("copy", f"sqlite:///{kipu.home / 'none.db'}", target).code == 3
     assert not (kipu.home / "none.db").exists()
 
 

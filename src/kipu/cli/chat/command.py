@@ -60,7 +60,7 @@ async def _chat(invocation: Invocation, wanted: Wanted) -> ExitCode:
     from kipu.session.key import SessionKey
 
     key = SessionKey("cli", invocation.settings["project"] or "default")
-    async with invocation.manager() as manager:
+    async with invocation.manager(create=True) as manager:
         session = await choose_session(manager, wanted, key=key, output=invocation.output)
         if wanted.resume == "" and session is None:
             return ExitCode.OK  # the picker was left without a choice

@@ -1,0 +1,59 @@
+"""Where a store is, or would be: looked at before it is opened, so that a mistyped URL makes nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kipu.errors import StoreNotFoundError, StoreUrlError
+from kipu.wiring import StoreUrl
+
+# What tells a JSONL store, also one that lost its marker: then opening it puts the marker back.
+_MARKS = ("kipu.json", "bindings.jsonl", "bindings.lock", "index.sqlite", ".tombstones")
+
+
+def require_place(url: str, *, create: bool) -> None:
+    """Return where a store is at `url`, or where one may be made if `create` says so.
+
+    Raises:
+        StoreNotFoundError: there is none, and none is to be made.
+        StoreUrlError: it is not a URL, or it names a folder of other things.
+    """
+    parsed = StoreUrl.parse(url)
+    if parsed.kind == "jsonl" and _is_other_folder(parsed.path):
+        reason = "the folder holds other files and no store (kipu.json). Name a folder that is empty or not there yet"
+        raise StoreUrlError(url=url, reason=reason)
+    if not create and not is_there(url):
+        raise StoreNotFoundError(store=url, path=str(parsed.path.absolute()))
+
+
+def is_there(url: str) -> bool:
+    """Return True when a store, or anything that opening will name as none, is at `url` or at its fallback."""
+    parsed = StoreUrl.parse(url)
+    if parsed.kind == "memory":
+        return True
+    fallback = parsed.settings.get("fallback")
+    if fallback is not None and is_there(fallback):
+        return True
+    if parsed.kind == "jsonl" and parsed.path.is_dir():
+        return any(_entries(parsed.path))
+    try:
+        parsed.path.stat()
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True  # what is wrong with it is told when it is opened
+    return True
+
+
+def _is_other_folder(path: Path) -> bool:
+    if not path.is_dir() or any((path / mark).exists() for mark in _MARKS):
+        return False
+    return any(_entries(path)) and not any(path.glob("*/000001.jsonl"))
+
+
+def _entries(path: Path) -> list[str]:
+    """Return what is in the folder, but for what a killed process leaves of a marker half written."""
+    try:
+        return [name for name in (each.name for each in path.iterdir()) if not name.startswith("kipu.json.")]
+    except OSError:
+        return []  # opening it says why it cannot be listed
