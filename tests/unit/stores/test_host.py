@@ -38,7 +38,18 @@ def test_only_what_is_known_to_be_dead_is_dead() -> None:
     started = Owner.parse(_owner())
     assert started is not None
     liveness = SystemLiveness()
-    for owner in (_owner(), _owner(host="elsewhere"), _owner(started="1@other"), "", "somebody", "a/b/c/d/e"):
+    nobody = {"pid": 2**22 + 1, "started": "1@" + started.started.partition("@")[2]}
+    assert liveness.is_dead(_owner(**nobody))
+    elsewhere = _owner(host="elsewhere", **nobody)
+    for owner in (
+        _owner(),
+        elsewhere,
+        _owner(host="elsewhere"),
+        _owner(started="1@other"),
+        "",
+        "somebody",
+        "a/b/c/d/e",
+    ):
         assert not liveness.is_dead(owner), owner
 
 
