@@ -27,6 +27,7 @@ from kipu.manager.access import Verb, may, require
 from kipu.manager.anchors import anchors_at
 from kipu.manager.cache import SessionCache
 from kipu.manager.criteria import query_of
+from kipu.manager.head_limits import check_settings, check_title, shortened_title
 from kipu.manager.history import LiveHistory
 from kipu.manager.listing import all_heads, list_heads
 from kipu.manager.lock import DEFAULT_TTL_S, SessionLock
@@ -94,10 +95,13 @@ class SessionManager(BaseSessionManager):
         """Create a session and return its id, a fresh one if none is given (B20); `initial_context` becomes metadata (B22).
 
         If the id exists, the existing session is loaded, with a warning, and nothing is overwritten (B21).
-        Raises: InvalidSessionIdError, SessionErasedError, SessionNotFoundError (it exists, and is somebody else's).
+        Raises: InvalidSessionIdError, SessionErasedError, SessionNotFoundError (it exists, and is somebody else's),
+        InputError (a title of more than 200 characters, or settings of more than 64 kB).
         """
         caller = principal or self.principal
         session_id = ids.check_session_id(session_id) if session_id is not None else self.mint("sess")
+        check_title(title)
+        check_settings(initial_context or {}, before={})
         text = None if key is None else self._key_text(key, caller)
         init = SessionInitEvent(
             key=text, owner=caller.id, tenant=caller.tenant, title=title, metadata=dict(initial_context or {})
@@ -207,11 +211,12 @@ class SessionManager(BaseSessionManager):
         if not 0 < at <= last:
             raise InputError(reason=f"session {parent.session_id} has no event {at} to fork at; its last one is {last}")
         head = parent.head
+        check_title(title)
         session_id = self.mint("sess")
         init = SessionInitEvent(
             owner=principal.id,
             tenant=principal.tenant,
-            title=title or f"{head.display_title} (fork)",
+            title=title or shortened_title(head.display_title, ending=" (fork)"),
             metadata=dict(head.metadata),
             workspace=head.workspace,
             forked_from=ForkPoint(session_id=parent.session_id, seq=at),

@@ -18,6 +18,7 @@ from kipu.events.boundary import (
 )
 from kipu.events.event import SessionEvent
 from kipu.manager.access import Verb, require
+from kipu.manager.head_limits import check_settings
 from kipu.manager.history import LiveHistory
 from kipu.manager.journal import Journal
 from kipu.manager.loader import PAGE, item_of
@@ -174,8 +175,12 @@ class Session:
     async def set_metadata(
         self, *, unset: Sequence[str] = (), principal: Principal | None = None, **values: Any
     ) -> None:
-        """Change settings durably: `title`, `tags`, `pinned`, and any name of your own (B1, B37)."""
+        """Change settings durably: `title`, `tags`, `pinned`, and any name of your own (B1, B37).
+
+        Raises: InputError (a title or tag of more than 200 characters, or settings of more than 64 kB together).
+        """
         self._allow(Verb.CONFIGURE, principal)
+        check_settings(values, before=self.head.metadata, unset=unset)
         await self.add_event(MetadataChangedEvent(set=values, unset=list(unset)), principal=principal)
 
     async def set_status(self, status: str, *, reason: str | None = None, principal: Principal | None = None) -> bool:

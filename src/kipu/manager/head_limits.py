@@ -1,0 +1,62 @@
+"""What a session's head may hold of what callers name, so that lists of many sessions stay quick."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from kipu.errors import InputError
+from kipu.events.normalise import normalise
+
+TITLE_CHARACTERS = 200
+TAG_CHARACTERS = 200
+TAGS = 100
+METADATA_BYTES = 64 * 1024
+_OWN_NAMES = ("title", "tags", "pinned")
+
+
+def check_title(title: Any) -> None:
+    """Return where a title is short enough. Raises: InputError."""
+    if isinstance(title, str) and len(title) > TITLE_CHARACTERS:
+        raise InputError(reason=f"the title has {len(title)} characters, and at most {TITLE_CHARACTERS} are kept")
+
+
+def shortened_title(title: str, *, ending: str = "") -> str:
+    """Return a title made by Kipu, with an ellipsis where it was too long; `ending` is kept whole."""
+    room = TITLE_CHARACTERS - len(ending)
+    return (title if len(title) <= room else title[: room - 1].rstrip() + "…") + ending
+
+
+def check_settings(values: Mapping[str, Any], *, before: Mapping[str, Any], unset: Sequence[str] = ()) -> None:
+    """Return where these settings, with those there are, still fit into a head.
+
+    Raises: InputError. Settings that were larger before may become smaller.
+    """
+    check_title(values.get("title"))
+    _check_tags(values.get("tags"))
+    free = {name: value for name, value in values.items() if name not in _OWN_NAMES}
+    if not free:
+        return
+    after = {name: value for name, value in {**before, **free}.items() if name not in unset}
+    size = _size(after)
+    if size > METADATA_BYTES and size > _size(before):
+        raise InputError(
+            reason=f"the session's settings would take {size} bytes, and at most {METADATA_BYTES} are kept with it; "
+            "put what is large into a blob (a tool result, or media) or into a note event"
+        )
+
+
+def _check_tags(tags: Any) -> None:
+    each = tags if isinstance(tags, list | tuple) else [tags]
+    if len(each) > TAGS:
+        raise InputError(reason=f"{len(each)} tags are given, and at most {TAGS} are kept")
+    for tag in each:
+        if isinstance(tag, str) and len(tag) > TAG_CHARACTERS:
+            raise InputError(reason=f"a tag has {len(tag)} characters, and at most {TAG_CHARACTERS} are kept")
+
+
+def _size(values: Mapping[str, Any]) -> int:
+    plain, _ = normalise(dict(values))
+    return len(orjson.dumps(plain))

@@ -1,0 +1,52 @@
+"""What titles, tags and settings may take of a session's head."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kipu.errors import InputError
+from kipu.manager.manager import SessionManager
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"title": "x" * 201},
+        {"tags": ["x" * 201]},
+        {"tags": ["x"] * 101},
+        {"notes": "x" * 70_000},
+        {"a": [b"x" * 65_536]},
+    ],
+    ids=["title", "tag", "tags", "setting", "bytes"],
+)
+async def test_settings_that_are_too_large_are_refused(manager: SessionManager, values: dict[str, Any]) -> None:
+    """Long titles and tags, and settings over 64 kB, are InputError when given at creation or later, and change nothing (B22, B37)."""
+    session = await manager.open(await manager.create_session("kept", {"cwd": "/"}, title="short"))
+    with pytest.raises(InputError):
+        await session.set_metadata(**values)
+    assert (session.head.event_count, session.head.title, session.head.metadata) == (1, "short", {"cwd": "/"})
+    with pytest.raises(InputError):
+        await manager.create_session("never", values)
+    assert await manager.list_sessions() == ["kept"]
+
+
+async def test_settings_are_counted_together(manager: SessionManager) -> None:
+    """Settings count with those there are; the refusal names what to use instead, and taking some away makes room (B37)."""
+    session = await manager.open(await manager.create_session(None, {"a": "x" * 40_000}))
+    with pytest.raises(InputError, match=r"blob.* or into a note"):
+        await session.set_metadata(b="x" * 40_000)
+    await session.set_metadata(unset=["a"], b="x" * 40_000)
+    assert set(session.head.metadata) == {"b"}
+
+
+async def test_titles_given_are_refused_and_those_made_are_shortened(manager: SessionManager) -> None:
+    """A given title over 200 characters is InputError; a fork's own title is cut with an ellipsis and keeps its ending."""
+    with pytest.raises(InputError, match="200"):
+        await manager.create_session("never", title="x" * 201)
+    session = await manager.open(await manager.create_session("s", title="x" * 200))
+    with pytest.raises(InputError, match="200"):
+        await session.fork(title="x" * 201)
+    child = await session.fork()
+    assert child.title == "x" * 192 + "… (fork)"
