@@ -41,13 +41,23 @@ async def _stats(invocation: Invocation, text: str | None) -> None:
     if invocation.json:
         invocation.output.emit(found)
     else:
-        invocation.output.facts([(name.replace("_", " "), _shown(value)) for name, value in found.items()])
+        invocation.output.facts(stats_lines(found))
 
 
-def _shown(value: Any) -> Any:
+def stats_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return counts as names and text for people; what counts nothing is left out."""
+    shown = ((name.replace("_", " "), _shown(value)) for name, value in found.items())
+    return [(name, value) for name, value in shown if value]
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, dict):
         return ", ".join(f"{name} {count}" for name, count in value.items())
-    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 async def store_stats(manager: SessionManager) -> dict[str, Any]:

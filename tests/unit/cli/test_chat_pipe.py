@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from tests.unit.cli.command_line import KIPU, CommandLine
 
 
@@ -151,6 +153,20 @@ def test_chat_shows_window_stats_title_and_model(kipu_sqlite: CommandLine) -> No
     assert "Greetings" in ran.stdout.splitlines()
     assert "title: Greetings" in ran.stdout
     assert "demo; change it with /model NAME" in ran.stdout
+    assert re.search(r"^types: .*user_message 1", ran.stdout, re.MULTILINE)
+    assert "{" not in ran.stdout
+    assert "statuses: active 1" in kipu_sqlite.chat("hello", "/stats all").stdout
+
+
+def test_chat_refuses_a_title_that_is_too_long(kipu_sqlite: CommandLine) -> None:
+    """A given title of more than 200 characters is refused before a session is made for it; a fork's own is shortened."""
+    for command in ("/new ", "/title "):
+        ran = kipu_sqlite.chat(command + "x" * 201)
+        assert (ran.code, "[input]" in ran.stderr) == (1, True)
+    assert kipu_sqlite.ids() == []
+    kipu_sqlite.chat("hello", "/title " + "x" * 200, "/fork")
+    titles = {head["title"] for head in kipu_sqlite.run("ls", "--json").json}
+    assert titles == {"x" * 200, "x" * 192 + "… (fork)"}
 
 
 def test_chat_says_what_is_wrong_and_goes_on(kipu_sqlite: CommandLine) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kipu.errors import InputError
+from kipu.manager.head_limits import check_title
 
 if TYPE_CHECKING:
     from kipu.cli.chat.conversation import Conversation
@@ -42,6 +43,7 @@ def _current(chat: Conversation) -> Session:
 
 
 async def _new(chat: Conversation, rest: str) -> None:
+    check_title(rest)  # before the session is made, so that a refused one leaves none
     chat.session = None
     if rest:
         session = await chat.ensure_session()
@@ -119,6 +121,7 @@ async def _title(chat: Conversation, rest: str) -> None:
     if not rest:
         chat.screen.show(_current(chat).title)
     else:
+        check_title(rest)
         session = await chat.ensure_session()
         await session.set_metadata(title=rest)
         chat.screen.say(f"the title is now: {rest}")
@@ -145,11 +148,11 @@ async def _window(chat: Conversation, rest: str) -> None:
 
 
 async def _stats(chat: Conversation, rest: str) -> None:
-    from kipu.cli.statistics import session_stats, store_stats
+    from kipu.cli.statistics import session_stats, stats_lines, store_stats
 
     found = await store_stats(chat.manager) if rest == "all" else await session_stats(_current(chat))
-    for name, value in found.items():
-        chat.screen.show(f"{name.replace('_', ' ')}: {value}")
+    for name, value in stats_lines(found):
+        chat.screen.show(f"{name}: {value}")
     chat.screen.result({"command": "stats", **found})
 
 
