@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kipu.errors import InvalidSessionKeyError, SessionAmbiguousError, SessionNotFoundError
+from kipu.manager.access import Verb, may
 from kipu.ports.store import SessionQuery
 
 if TYPE_CHECKING:
@@ -24,8 +25,21 @@ async def find_session(manager: SessionManager, text: str) -> Session:
         SessionNotFoundError: there is none for this principal. SessionAmbiguousError: there are several.
     """
     exact = await find_exactly(manager, text)
-    if exact is not None:
-        return exact
+    return exact if exact is not None else await manager.open(await _by_part(manager, text))
+
+
+async def find_head(manager: SessionManager, text: str) -> str:
+    """Return the id of the session meant, as `find_session` does, without reading more of it than its head."""
+    if ":" in text:
+        return (await find_session(manager, text)).session_id
+    if _may_be_id(text):
+        head = await manager.store.head(text)
+        if head is not None and may(manager.principal, Verb.READ, head=head):
+            return text
+    return await _by_part(manager, text)
+
+
+async def _by_part(manager: SessionManager, text: str) -> str:
     if len(text) < SHORTEST_PART:
         raise SessionNotFoundError(session_id=text)
     found = [
@@ -33,7 +47,7 @@ async def find_session(manager: SessionManager, text: str) -> Session:
         async for head in manager.heads(SessionQuery(limit=500, statuses=EVERY_STATUS))
         if head.session_id.startswith(text) or head.session_id.endswith(text)
     ]
-    return await manager.open(only_one(found, text).session_id)
+    return only_one(found, text).session_id
 
 
 async def find_exactly(manager: SessionManager, text: str) -> Session | None:

@@ -34,13 +34,18 @@ def verify(
 async def _verify(invocation: Invocation, text: str | None) -> int:
     from dataclasses import asdict
 
-    from kipu.cli.reference import find_session
+    from kipu.cli.reference import find_head
+    from kipu.errors import StoreCorruptError
+    from kipu.ports.store import Damage
 
-    output = invocation.output
-    async with invocation.manager() as manager:
-        session_id = (await find_session(manager, text)).session_id if text else None
-        found = await manager.store.verify(session_id)
-        url = manager.store.describe().url
+    output, url, session_id = invocation.output, invocation.store_url, text
+    try:
+        async with invocation.manager() as manager:
+            session_id = await find_head(manager, text) if text else None
+            found = list(await manager.store.verify(session_id))
+            url = manager.store.describe().url
+    except StoreCorruptError as error:  # its message says to run this command: what it found is told as damage instead
+        found = [Damage(session_id, "unreadable", "store", detail=str(error.data.get("reason", error)))]
     if output.json:
         output.emit({"store": url, "session_id": session_id, "damages": [asdict(damage) for damage in found]})
         return len(found)

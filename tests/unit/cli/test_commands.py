@@ -184,11 +184,11 @@ def test_replay_ends_with_1_when_the_digest_differs(kipu: CommandLine) -> None:
 
 
 def test_trash_hides_and_restore_brings_back(kipu: CommandLine) -> None:
-    """Trash takes whole ids only, hides without removing, and can be undone (situation 67a)."""
+    """Trash takes what other commands take, hides without removing, and can be undone (situation 67a)."""
     session_id = talk(kipu, "hello")
     events = kipu.events(session_id)
-    assert kipu.run("trash", session_id[-8:]).code == 3
-    assert kipu.run("trash", session_id, "--json").json["status"] == "trashed"
+    assert kipu.run("trash", session_id[-8:], "--json").json["status"] == "trashed"
+    assert f"{session_id} is already trashed" in kipu.run("trash", session_id).stderr
     assert kipu.ids() == []
     assert [head["session_id"] for head in kipu.run("ls", "--status", "trashed", "--json").json] == [session_id]
     assert kipu.run("restore", session_id).code == 0
@@ -201,6 +201,10 @@ def test_erase_removes_for_good(kipu: CommandLine) -> None:
     session_id = talk(kipu, "a very secret word")
     child = kipu.run("fork", session_id).stdout.strip()
     assert kipu.run("erase", session_id, stdin="n\n").code == 1
+    for text in (child[-8:], "cli:default"):
+        ran = kipu.run("erase", text, "--yes")
+        assert (ran.code, "whole id" in ran.stderr, "sess_" in ran.stderr) == (2, True, True)
+    assert len(kipu.ids()) == 2
     ran = kipu.run("erase", session_id, "--yes")
     assert (ran.code, "[session_forked]" in ran.stderr, child in ran.stderr) == (4, True, True)
     assert kipu.run("erase", session_id, "--yes", "--cascade", "--json").json["erased"] is True
@@ -304,6 +308,19 @@ def test_verify_ends_with_1_where_damage_is(tmp_path: Path) -> None:
     assert ran.code == 1
     assert ran.json["damages"][0]["offset"] is not None
     assert session_id in kipu.run("verify", session_id).stdout
+
+
+def test_verify_tells_a_store_that_cannot_be_opened_as_damage(tmp_path: Path) -> None:
+    """Where nothing can be opened, `verify` says why as a damage; it does not tell to run itself (A53)."""
+    kipu = CommandLine(tmp_path, f"jsonl:///{tmp_path / 'files'}")
+    session_id = talk(kipu, "hello")
+    (tmp_path / "files" / "kipu.json").write_text("{}")
+    assert "run `kipu verify`" in kipu.run("ls").stderr
+    for words in (("verify",), ("verify", session_id)):
+        ran = kipu.run(*words)
+        assert (ran.code, "kipu.json" in ran.stdout, "1 damaged" in ran.stderr) == (1, True, True)
+        assert "run `kipu verify`" not in ran.stdout + ran.stderr
+        assert kipu.run(*words, "--json").json["damages"][0]["reason"] == "unreadable"
 
 
 def test_conformance_prints_the_matrix(kipu_sqlite: CommandLine) -> None:
