@@ -322,7 +322,7 @@ class ModelRefusedError(ModelError):
 
 
 class ModelContextOverflowError(ModelRefusedError):
-    """The window is longer than {model} takes: {reason}. Send a shorter window (/compact), or choose a model with a longer one."""
+    """The window is longer than {model} takes: {reason}. Undo turns or begin a new session, or choose a model with a longer one."""
 
     code = "model_context_overflow"
 

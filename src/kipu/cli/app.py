@@ -18,6 +18,8 @@ _HELP = """Keep the sessions of AI agents: chat, list, search, fork, rewind, exp
 
 Exit codes: 0 done · 1 failed or damage found · 2 usage · 3 not found · 4 busy or conflict · 5 store unreadable · 130 Ctrl-C.
 """
+# Typer carries its own click; the class is named through what it exports.
+UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 # Loaded only for the command that was named, so that `kipu ls` does not pay for the others.
 _MODULES = {
     "chat": "chat.command",
@@ -66,12 +68,19 @@ class KipuGroup(TyperGroup):
         for word in args:
             name, equals, value = word.partition("=")
             words.extend([name, value] if name == "--resume" and equals else [word])
-        return super().parse_args(ctx, words)
+        try:
+            return super().parse_args(ctx, words)
+        except UsageError as error:
+            _refuse(error)
+            raise typer.Exit(ExitCode.USAGE) from error
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; no traceback for what Kipu can name."""
         try:
             return super().invoke(ctx)
+        except UsageError as error:
+            _refuse(error)
+            raise typer.Exit(ExitCode.USAGE) from error
         except KipuError as error:
             _complain(str(error), error.code)
             raise typer.Exit(exit_code_of(error)) from error
@@ -88,6 +97,15 @@ class KipuGroup(TyperGroup):
         except KeyboardInterrupt as error:
             sys.stderr.write("\n")
             raise typer.Exit(ExitCode.INTERRUPTED) from error
+
+
+def _refuse(error: Any) -> None:
+    """Say what is wrong with the words given, in one line; where there are none, the help is shown instead."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        raise error
+    message = " ".join(error.format_message().split()).rstrip(".")
+    words = error.ctx.command_path.split()[1:] if error.ctx is not None else []
+    _complain(f"{message}. See {' '.join(('kipu', *words))} --help", "usage")
 
 
 def _complain(message: str, code: str) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kipu import errors
+from kipu.cli.chat.commands import COMMANDS
 from kipu.cli.exit_code import ExitCode, exit_code_of
 from kipu.cli.settings import config_path
 from kipu.wiring import StoreUrl, default_store_url
@@ -92,6 +93,27 @@ def test_errors_have_message_and_code_but_no_traceback(tmp_path: Path) -> None:
         assert re.search(rf"^error: .+ \[{kind}\w*\]$", ran.stderr, re.MULTILINE), ran.stderr
         assert "Traceback" not in ran.stderr
     assert (tmp_path / "file.db").read_bytes().startswith(b"this is no database")
+
+
+@pytest.mark.parametrize("words", [("nope",), ("ls", "--nope"), ("--nope",), ("show",), ("ls", "-n", "0"), ("export",)])
+def test_usage_errors_are_one_line_with_the_next_step(kipu_sqlite: CommandLine, words: tuple[str, ...]) -> None:
+    """Words that cannot be used end like every other error: one line on stderr with the next step and a code, and 2."""
+    ran = kipu_sqlite.run(*words)
+    assert (ran.code, ran.stdout) == (2, "")
+    assert re.fullmatch(r"error: .+ See kipu.* --help \[usage\]\n", ran.stderr), ran.stderr
+
+
+def test_the_command_alone_shows_its_help(kipu_sqlite: CommandLine) -> None:
+    """`kipu` without a word lists its commands."""
+    ran = kipu_sqlite.run()
+    assert " chat " in ran.stdout + ran.stderr
+    assert "[usage]" not in ran.stderr
+
+
+def test_the_overflow_error_names_no_command_that_is_not_there() -> None:
+    """A window too long for a model is told without a command that the chat does not have."""
+    error = errors.ModelContextOverflowError(model="m", status=400, reason="long")
+    assert set(re.findall(r"/(\w+)", str(error))) <= set(COMMANDS)
 
 
 def test_store_option_counts_before_and_after_the_command(kipu_sqlite: CommandLine, tmp_path: Path) -> None:
