@@ -16,7 +16,7 @@ COMPILE := $(BIN)/python -m uv pip compile --quiet --universal --python-version 
 	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
 ARGS ?=
 
-.PHONY: help setup chat test check test-long bench local lock clean
+.PHONY: help setup chat test check test-long mutate bench local lock clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ check: $(STAMP) ## format, lint, types, import contracts, size budgets, docs
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/python -m pytest -q tests/architecture tests/docs
+
+mutate: $(STAMP) ## remove one behaviour at a time, each of which some test must notice; some of them by ARGS="ID ..."
+	@$(BIN)/python -m tests.mutations.run_mutations $(ARGS)
 
 bench: $(STAMP) ## one script per number that the docs quote, peers beside it where they install
 	@$(BIN)/python -m bench $(ARGS)
