@@ -104,6 +104,24 @@ async def test_a_buffered_append_is_synced_within_a_second(tmp_path: Path, monke
         monkeypatch.undo()
 
 
+async def test_closing_syncs_what_a_buffer_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Events that were acknowledged and not synced yet are on the medium when the store is closed, whoever still reads (B53)."""
+    if not os.path.isdir("/proc/self/fd"):
+        pytest.skip("what a handle is open on cannot be seen here")
+    synced: list[str] = []
+    really = os.fdatasync
+
+    def watched(handle: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{handle}"))
+        really(handle)
+
+    async with opened(tmp_path, durability="buffered") as store:
+        await begin(store)
+        await store.append("one", [record("last")])
+        monkeypatch.setattr(os, "fdatasync", watched)
+    assert synced == [f"{tmp_path}/store.db-wal"]
+
+
 async def test_nothing_is_synced_when_durability_is_os(tmp_path: Path) -> None:
     """Appends hand their bytes to the operating system and sync nothing (SQ-7)."""
     with faults("kipu-count") as vfs:
