@@ -63,7 +63,9 @@ class Invocation:
         from kipu.wiring import open_manager
 
         require_place(self.store_url, create=create)
-        async with await open_manager(self.store_url) as manager:
+
+        counter = self.settings["tokens"] or "estimate"
+        async with await open_manager(self.store_url, counter=counter) as manager:
             yield manager
 
     @asynccontextmanager
