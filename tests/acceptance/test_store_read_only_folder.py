@@ -78,3 +78,20 @@ async def test_a_store_in_a_closed_folder_is_read_and_not_written(kind: str, fol
         assert await manager.store.verify() == []
         with pytest.raises(StoreReadOnlyError, match="may not be written"):
             await again.add_event(UserMessageEvent(content="more"))
+
+
+async def test_search_finds_what_is_indexed_when_the_rest_cannot_be(
+    folder: Folder, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A store that takes in no terms is searched as far as it is indexed, which is said once (C16)."""
+    url = f"sqlite:///{folder.path}/a store"
+    async with await open_manager(url) as manager:
+        session = await manager.get_or_create("cli:p")
+        await session.add_event(UserMessageEvent(content="needle one"))
+        await manager.search("needle")
+        await session.add_event(UserMessageEvent(content="needle two"))
+    folder.close()
+    async with await open_manager(url) as manager:
+        for _ in range(2):
+            assert [hit.snippet for hit in (await manager.search("needle")).items] == ["needle one"]
+    assert len([record for record in caplog.records if "search index" in record.message]) == 1

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from kipu.context.item import Item
-from kipu.errors import InvalidQueryError, SearchUnavailableError
+from kipu.errors import InvalidQueryError, SearchUnavailableError, StoreFullError, StoreReadOnlyError
 from kipu.manager.loader import item_of
 from kipu.ports.head import Head
 from kipu.ports.principal import Principal
 from kipu.ports.store import EventStore, IndexEntry, Page, SearchQuery, SessionQuery
 from kipu.session.terms import event_text, phrases_of, terms_of
 
+_log = logging.getLogger(__name__)
 BATCH_EVENTS = 500
 SNIPPET_CHARACTERS = 160
 Progress = Callable[[int], None]
@@ -35,18 +37,32 @@ class Searcher:
 
     def __init__(self, store: EventStore) -> None:
         self._store = store
+        self._said_behind = False
 
     async def catch_up(self, *, progress: Progress | None = None) -> int:
         """Index every event that is not indexed yet and return how many there were."""
         if not self._store.describe().search:
             raise SearchUnavailableError(store=self._store.describe().url)
-        done = 0
+        done, cursor = 0, None
         while True:
-            page = await self._store.list(SessionQuery(unindexed=True, limit=200, order="created_at"))
-            if not page.items:
-                return done
+            # By cursor and not from the start again: a session that is not indexed for now must not be met for ever.
+            page = await self._store.list(SessionQuery(unindexed=True, limit=200, order="created_at", cursor=cursor))
             for head in page.items:
                 done += await self._index_session(head, progress, done)
+            cursor = page.cursor
+            if cursor is None:
+                return done
+
+    async def _catch_up_if_possible(self) -> None:
+        """Catch up, or say once that this store takes in no terms now: what is indexed can be searched all the same."""
+        try:
+            await self.catch_up()
+        except (StoreReadOnlyError, StoreFullError) as error:
+            if not self._said_behind:
+                _log.warning("the search index is not up to date, newer events are not found: %s", error)
+            self._said_behind = True
+        else:
+            self._said_behind = False
 
     async def _index_session(self, head: Head, progress: Progress | None, done: int) -> int:
         after, count = max(head.indexed_seq, head.base_seq), 0
@@ -80,7 +96,7 @@ class Searcher:
         phrases = phrases_of(text)
         if not phrases:
             raise InvalidQueryError(reason="there is nothing to search for: give at least one letter or digit")
-        await self.catch_up()
+        await self._catch_up_if_possible()
         query = SearchQuery(phrases, tenant=principal.tenant, session_id=session_id, limit=limit, cursor=cursor)
         if not principal.is_admin:
             query = replace(query, owner=principal.id)
