@@ -108,13 +108,19 @@ async def open_store(url: str, *, clock: Clock | None = None, liveness: Liveness
     if fallback is None:
         return await SqliteStore.open(parsed.path, clock=clock, liveness=liveness, **settings)
     from kipu.stores.fallback import FallbackStore
+    from kipu.stores.sqlite.connection import holds_nothing
 
     spool = await open_store(fallback, clock=clock, liveness=liveness)
 
     async def primary() -> EventStore:
         return await SqliteStore.open(parsed.path, clock=clock, liveness=liveness, **settings)
 
-    return await FallbackStore.open(primary, spool=spool, clock=clock)
+    async def stand_in() -> EventStore | None:
+        from kipu.stores.memory import MemoryStore
+
+        return await MemoryStore.open(clock=clock, liveness=liveness) if holds_nothing(parsed.path) else None
+
+    return await FallbackStore.open(primary, spool=spool, clock=clock, stand_in=stand_in)
 
 
 def _positive(url: str, text: str) -> int:

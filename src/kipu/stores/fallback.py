@@ -49,6 +49,7 @@ from kipu.stores.times import iso_from_us
 
 T = TypeVar("T")
 OpenPrimary = Callable[[], Awaitable[EventStore]]
+StandIn = Callable[[], Awaitable[EventStore | None]]
 _SEED_TRIES = 5
 
 
@@ -59,8 +60,11 @@ class FallbackStore:
     both, the newer history first. Errors other than "unavailable" and "full" pass: they are answers, not outages.
     """
 
-    def __init__(self, open_primary: OpenPrimary, *, spool: JsonlStore, clock: Clock) -> None:
+    def __init__(
+        self, open_primary: OpenPrimary, *, spool: JsonlStore, clock: Clock, stand_in: StandIn | None = None
+    ) -> None:
         self._open_primary = open_primary
+        self._stand_in = stand_in
         self._primary: EventStore | None = None
         self._spool = spool
         self._clock = clock
@@ -69,11 +73,17 @@ class FallbackStore:
         self.reports: list[MergeReport] = []
 
     @classmethod
-    async def open(cls, open_primary: OpenPrimary, *, spool: EventStore, clock: Clock) -> FallbackStore:
-        """Open the pair. A primary that cannot be opened now is tried again at every call; what the spool holds is merged."""
+    async def open(
+        cls, open_primary: OpenPrimary, *, spool: EventStore, clock: Clock, stand_in: StandIn | None = None
+    ) -> FallbackStore:
+        """Open the pair. A primary that cannot be opened now is tried again at every call; what the spool holds is merged.
+
+        `stand_in` gives an empty store to read from while the primary could never be made, and None where it may hold
+        something: then a question that only it can answer is StoreUnavailableError, and never "no session" (A50).
+        """
         if not isinstance(spool, JsonlStore):
             raise StoreUrlError(url=spool.describe().url, reason="a fallback is a jsonl:// store")
-        store = cls(open_primary, spool=spool, clock=clock)
+        store = cls(open_primary, spool=spool, clock=clock, stand_in=stand_in)
         try:
             await store._there()
             await store.recover()
@@ -88,6 +98,16 @@ class FallbackStore:
         if self._primary is None:
             self._primary = await self._open_primary()
         return self._primary
+
+    async def _readable(self) -> EventStore:
+        """Return the primary for reading, or its stand-in. Raises: StoreUnavailableError."""
+        try:
+            return await self._there()
+        except StoreUnavailableError:
+            empty = await self._stand_in() if self._stand_in is not None else None
+            if empty is None:
+                raise
+            return empty
 
     async def recover(self) -> builtins.list[MergeReport]:
         """Merge every session that the spool holds and say what became of each. Raises: StoreUnavailableError."""
@@ -243,8 +263,7 @@ class FallbackStore:
         if spooled is not None and spooled.last_seq:
             return
         try:
-            primary = await self._there()
-            head = await primary.head(session_id)
+            head = await (await self._readable()).head(session_id)
         except StoreUnavailableError as error:
             raise refusal or error from error
         if head is None or not head.last_seq:
@@ -284,7 +303,7 @@ class FallbackStore:
         """Return events of the primary and, behind them, of the spool."""
         limit = page_size(limit)
         if await self._merged(session_id):
-            primary = await self._there()
+            primary = await self._readable()
             return await primary.read(session_id, after=after, until=until, limit=limit, backwards=backwards)
         base = await self._base(session_id)
         if base is None:
@@ -292,7 +311,7 @@ class FallbackStore:
         _, border = base
         old = dict[str, Any](after=after, until=border if until is None else min(until, border), backwards=backwards)
         new = dict[str, Any](after=max(after, border), until=until, backwards=backwards)
-        stores: list[tuple[EventStore, dict[str, Any]]] = [(await self._there(), old), (self._spool, new)]
+        stores: list[tuple[EventStore, dict[str, Any]]] = [(await self._readable(), old), (self._spool, new)]
         events: list[StoredEvent] = []
         for store, where in reversed(stores) if backwards else stores:
             if len(events) < limit:
@@ -309,14 +328,14 @@ class FallbackStore:
     ) -> builtins.list[T]:
         """Ask the primary, the spool, or one after the other, wherever the session is."""
         if await self._merged(session_id):
-            return await ask(await self._there())
+            return await ask(await self._readable())
         spooled = await ask(self._spool)
-        return spooled if await self._base(session_id) is None else [*await ask(await self._there()), *spooled]
+        return spooled if await self._base(session_id) is None else [*await ask(await self._readable()), *spooled]
 
     async def head(self, session_id: str) -> Head | None:
         """Return the head with what the spool holds."""
         if await self._merged(session_id):
-            return await (await self._there()).head(session_id)
+            return await (await self._readable()).head(session_id)
         return await self._spooled_head(session_id)
 
     async def _spooled_head(self, session_id: str) -> Head | None:
@@ -329,7 +348,7 @@ class FallbackStore:
     async def list(self, query: SessionQuery) -> Page[Head]:
         """Return a page of heads of both; a session that the spool holds is shown as the spool has it."""
         held = await self._held()
-        page = await (await self._there()).list(query)
+        page = await (await self._readable()).list(query)
         if not held:
             return page
         spooled = await self._spool.list(query)
@@ -360,7 +379,7 @@ class FallbackStore:
         found = [h for h in await self._spool.runnable(now=now, limit=limit) if h.session_id in held] if held else []
         try:
             # The primary does not know that sessions of the spool are held, or have nothing to do any more.
-            others = await (await self._there()).runnable(now=now, limit=limit + len(held))
+            others = await (await self._readable()).runnable(now=now, limit=limit + len(held))
         except StoreUnavailableError:
             if not held:
                 raise
@@ -386,11 +405,12 @@ class FallbackStore:
         held = await self._held()
         kept = [entry for entry in entries if entry.session_id not in held]
         moved = {session_id: seq for session_id, seq in indexed.items() if session_id not in held}
-        await (await self._there()).index(kept, indexed=moved)
+        if kept or moved:
+            await (await self._there()).index(kept, indexed=moved)
 
     async def search(self, query: SearchQuery) -> Page[Hit]:
         """Return events of the primary that hold every phrase."""
-        return await (await self._there()).search(query)
+        return await (await self._readable()).search(query)
 
     async def drop_index(self) -> None:
         """Forget every term of the primary."""
@@ -410,7 +430,7 @@ class FallbackStore:
     async def resolve(self, key: str) -> str | None:
         """Return the session id that `key` leads to: a binding in the spool is the newer one."""
         spooled = await self._spool.resolve(key)
-        return spooled if spooled is not None else await (await self._there()).resolve(key)
+        return spooled if spooled is not None else await (await self._readable()).resolve(key)
 
     async def keys(self, session_id: str) -> builtins.list[str]:
         """Return the keys that now lead to the session."""
@@ -454,7 +474,7 @@ class FallbackStore:
                 return await self._spool.get_blob(session_id, digest)
             except BlobNotFoundError:
                 pass
-        return await (await self._there()).get_blob(session_id, digest)
+        return await (await self._readable()).get_blob(session_id, digest)
 
     async def blobs(self, session_id: str) -> builtins.list[str]:
         """Return the digests of the session's blobs in both."""
@@ -469,7 +489,7 @@ class FallbackStore:
         """Return what is damaged in either."""
         if session_id is not None:
             return await self._of_both(session_id, lambda store: store.verify(session_id))
-        return [*await (await self._there()).verify(), *await self._spool.verify()]
+        return [*await (await self._readable()).verify(), *await self._spool.verify()]
 
     async def close(self) -> None:
         """Close both."""

@@ -64,6 +64,31 @@ def is_immutable(path: str) -> bool:
     return os.path.exists(path) and not os.access(os.path.dirname(path), os.W_OK) and not os.path.exists(f"{path}-wal")
 
 
+def holds_nothing(path: str | os.PathLike[str]) -> bool:
+    """Return True where a database was never made: no file, an empty one, or one in which nothing was ever committed."""
+    try:
+        size = os.stat(path).st_size
+        wal_size = os.stat(f"{path}-wal").st_size if os.path.exists(f"{path}-wal") else 0
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    if not size or wal_size:
+        return not wal_size
+    try:
+        connection = apsw.Connection(
+            f"file:{quote(absolute(path))}?immutable=1", flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+        )
+    except apsw.Error:
+        return False
+    try:
+        return connection.execute("SELECT count(*) FROM sqlite_schema").fetchone() == (0,)
+    except apsw.Error:
+        return False
+    finally:
+        connection.close()
+
+
 def absolute(path: str | os.PathLike[str]) -> str:
     """Return the path from the root, so that it stays the same wherever the process goes."""
     return os.path.abspath(path)
