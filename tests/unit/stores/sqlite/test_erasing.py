@@ -79,6 +79,24 @@ async def test_erasing_leaves_no_byte(tmp_path: Path) -> None:
     assert _files_with(tmp_path, mine) == []
 
 
+@pytest.mark.parametrize("seed", range(3))
+async def test_erasing_leaves_no_byte_of_rows_that_were_moved(tmp_path: Path, seed: int) -> None:
+    """Copies of a row that stayed in the middle of pages, when it grew and was moved, are gone too (SQ-13, C20)."""
+    chance, canary = random.Random(seed), f"canary{seed:08}"
+    async with opened(tmp_path, durability="os") as store:
+        for number in range(60):
+            await begin(store, f"s{number}")
+        for step in range(400):
+            number = chance.randrange(60)
+            text = (canary if number == 30 else f"zz{step:08}") + "x" * chance.randrange(1_200)
+            await store.append(
+                f"s{number}", [record()], head=HeadPatch(set={"title": text, "key": text, "tags": [text]})
+            )
+        await store.erase("s30", lease=await _lease(store, "s30"))
+        assert _files_with(tmp_path, [canary]) == []
+    assert _files_with(tmp_path, [canary]) == []
+
+
 def _moved_rows(path: Path, *, seed: int) -> tuple[apsw.Connection, bytes]:
     """Delete a row after others have moved it about, with secure deletion on; return the row's mark."""
     chance = random.Random(seed)
@@ -160,13 +178,16 @@ async def test_an_unfinished_erasure_is_finished_on_opening(tmp_path: Path, monk
     mine = [_canary() for _ in range(6)]
     async with opened(tmp_path, durability="os") as store:
         await _fill(store, mine=mine, others=300)
+        lease = await _lease(store)
         with monkeypatch.context() as patch:
             patch.setattr(erasure, "empty_log", _killed)
             with pytest.raises(StoreUnavailableError):
-                await store.erase("one", lease=await _lease(store))
+                await store.erase("one", lease=lease)
         assert _files_with(tmp_path, mine) != []
-    async with opened(tmp_path):
+    async with opened(tmp_path) as store:
         assert _files_with(tmp_path, mine) == []
+        with pytest.raises(SessionNotFoundError):  # nothing is left to be finished
+            await store.erase("one", lease=lease)
 
 
 def _killed(*_: object, **__: object) -> None:
