@@ -14,13 +14,14 @@ import pytest
 
 from kipu.errors import KipuError, NewerFormatError, SessionExistsError, SessionNotFoundError, StoreError
 from kipu.ports.owner import Owner
-from kipu.ports.store import EventStore, SessionQuery
+from kipu.ports.store import EventStore, Record, SessionQuery
 from kipu.stores.host import SystemLiveness, this_process_owner
 from kipu.testing.conformance import Place
 from kipu.testing.conformance.runner import places_like, subject_at
 from kipu.testing.conformance.subject import Subject, texts, whole_log
 from kipu.testing.faults import file_damage
 from kipu.testing.faults.file_damage import Change
+from kipu.wiring import open_store
 
 STORES = ["sqlite:///x", "jsonl:///x"]
 JSONL = "jsonl:///x"
@@ -97,6 +98,37 @@ async def test_log_costs_only_what_was_damaged(row: Row, index: bool, tmp_path: 
         store = await subject.reopen()
         assert await texts(store, "s1") == [*kept, "goes on"]
         assert [head.session_id for head in (await store.list(SessionQuery())).items] == ["s1"]
+
+
+@pytest.mark.parametrize("index", [True, False], ids=["with index", "index deleted"])
+@pytest.mark.parametrize("number", [1, 2])
+async def test_segment_that_is_gone_costs_only_itself(number: int, index: bool, tmp_path: Path) -> None:
+    """A deleted segment, the first one too, is a gap that verify reports; the rest is read and goes on (A53, C16)."""
+    store = await open_store(f"jsonl:///{tmp_path}/store?segment_bytes=4096")
+    body = b'{"content":"' + b"x" * 600 + b'"}'
+    for seq in range(1, 31):
+        kind = "session_init" if seq == 1 else "user_message"
+        await store.append("s1", [Record(f"e{seq}", kind, "2027-01-15T08:00:00.000000Z", body)])
+    await store.list(SessionQuery())
+    await store.close()
+    before, gone, after = (tmp_path / f"store/s1/{n:06d}.jsonl" for n in (number - 1, number, number + 1))
+    lost = gone.read_bytes().count(b"\n")
+    first = 1 + (before.read_bytes().count(b"\n") if before.exists() else 0)
+    assert after.exists()
+    gone.unlink()
+    if not index:
+        delete_index(tmp_path)
+    kept = [seq for seq in range(1, 31) if not first <= seq < first + lost]
+    store = await open_store(f"jsonl:///{tmp_path}/store?segment_bytes=4096")
+    try:
+        assert [event.seq for event in await store.read("s1")] == kept
+        assert [event.seq for event in await store.read("s1", backwards=True)] == kept[::-1]
+        assert [(d.reason, d.seq) for d in await store.verify("s1")] == [("gap", first)]
+        assert (
+            await store.append("s1", [Record("e31", "user_message", "2027-01-15T08:00:00.000000Z", body)])
+        ).first_seq == 31
+    finally:
+        await store.close()
 
 
 async def test_torn_bytes_are_kept_aside(tmp_path: Path) -> None:

@@ -51,6 +51,9 @@ class LogScan:
         self.end = (0, 0)  # segment and offset behind the last whole batch or damaged line
         self._since_start = row is None
         self._jumped = False
+        self._base_seq: int | None = (
+            None  # the own seqs begin behind it; None where reading did not begin at the beginning
+        )
         self._known: set[int] | None = None
         self._open: list[tuple[int, Line, Place]] = []
 
@@ -104,6 +107,7 @@ class LogScan:
         patch = self._patch(last, batch[-1][2])
         if not self.seqs and self._since_start and not self.last_seq:
             self.last_seq = patch.set.get("base_seq", batch[0][0] - 1 if self.damages else 0)
+            self._base_seq = self.last_seq
         kept = [entry for entry in batch if self._orders(entry[0], entry[2])]
         if not kept:
             return
@@ -173,9 +177,9 @@ class LogScan:
             self._report_gaps()
 
     def _report_gaps(self) -> None:
-        before = 0
+        before = self._base_seq
         for seq, place in self.sorted_places():
-            if before and seq > before + 1:
+            if before is not None and seq > before + 1:
                 where = f"{self.session_id}/{segment_name(place.segment)}"
                 detail = f"{seq - before - 1} missing before {seq}"
                 self.damages.append(Damage(self.session_id, "gap", where, place.offset, 0, before + 1, detail))
