@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import apsw
 
-from kipu.errors import SessionNotFoundError, StoreCorruptError, StoreUnavailableError
+from kipu.errors import SessionNotFoundError, StoreCorruptError, StoreFullError, StoreUnavailableError
 from kipu.ports.clock import Clock
 from kipu.ports.owner import Liveness
 from kipu.stores.jsonl.bindings import Bindings, Intent
@@ -216,10 +216,18 @@ class Shelf:
         """Return what to raise for an error of the index, which is made anew next time when it is damaged."""
         if isinstance(error, (apsw.CorruptError, apsw.NotADBError, apsw.SQLError)):
             self.broken = True
+        if isinstance(error, apsw.FullError):
+            return StoreFullError(store=self.settings.url, reason=f"its index: {error}")
         return StoreUnavailableError(store=self.settings.url, reason=f"its index: {error}")
 
     def rebuild(self) -> None:
         """Open the index; where it is missing, damaged or of another version, make it from the logs."""
+        try:
+            self._open_or_build()
+        except apsw.Error as error:
+            raise self.index_failure(error) from error
+
+    def _open_or_build(self) -> None:
         with self.index_lock.held(wait_s=WAIT_S):
             if not self.broken and (self.index.is_current() or self.index.open()):
                 self._register()
