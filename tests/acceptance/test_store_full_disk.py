@@ -27,7 +27,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     if shutil.which("mount") is None or subprocess.run(words, check=False, capture_output=True).returncode:
         pytest.skip("this machine lets nobody mount")
     yield place
-    subprocess.run(["umount", str(place)], check=True)
+    subprocess.run(["umount", "-l", str(place)], check=True)
 
 
 def _fill(disk: Path) -> None:
