@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 
@@ -143,3 +144,27 @@ async def test_what_another_process_left_unsynced_is_synced_before_it_is_acknowl
         assert medium.taken() == ["one/000001.jsonl"]
         await careful.append("one", [record("once")], idempotency_key="k")
         assert medium.taken() == []
+
+
+async def test_a_buffer_is_synced_by_the_clock_and_by_closing(
+    tmp_path: Path, medium: Medium, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An event that nothing follows is synced within about a second, and closing syncs what is left (JL-13, B53)."""
+    synced = asyncio.Event()
+    watched = os.fdatasync
+
+    def telling(fd: int) -> None:
+        watched(fd)
+        synced.set()
+
+    monkeypatch.setattr(os, "fdatasync", telling)
+    async with opened(tmp_path, durability="buffered") as store:
+        await begin(store)
+        await fill(store, 1)
+        medium.taken()
+        async with asyncio.timeout(20):
+            await synced.wait()
+        assert medium.taken() == ["one/000001.jsonl"]
+        await fill(store, 1)
+        assert medium.taken() == []
+    assert medium.taken() == ["one/000001.jsonl"]

@@ -1,0 +1,162 @@
+"""What a refused or damaged write leaves: the old state, and every byte that is no record kept beside it (C16, A52)."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from pathlib import Path
+
+import pytest
+
+from kipu.errors import StoreFullError, StoreUnavailableError
+from tests.unit.stores.jsonl.kit import begin, fill, log_of, opened, record, texts
+
+
+async def _made(folder: Path) -> Path:
+    async with opened(folder) as store:
+        await begin(store)
+        await fill(store, 5)
+    return log_of(folder)
+
+
+def _sealed(line: bytes) -> bytes:
+    """Return a line with the checksum of what it says now."""
+    checked = line.rpartition(b',"c":"')[0]
+    return b'%s,"c":"%08x"}\n' % (checked, zlib.crc32(checked))
+
+
+async def test_a_refused_line_that_could_not_be_cut_off_never_becomes_an_event(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When both the sync and the cut after it fail, what was refused is not read, and is gone with the next append (JL-12, A52, C2)."""
+    async with opened(tmp_path) as store:
+        await begin(store)
+        before = log_of(tmp_path).read_bytes()
+        with monkeypatch.context() as patch:
+
+            def broken(*_: object) -> None:
+                raise OSError(5, "Input/output error")
+
+            patch.setattr(os, "fdatasync", broken)
+            patch.setattr(os, "ftruncate", broken)
+            with pytest.raises(StoreUnavailableError):
+                await store.append("one", [record("refused")])
+        assert len(log_of(tmp_path).read_bytes()) > len(before)
+        assert await texts(store) == ["begin"]
+        await store.append("one", [record("next")])
+        assert await texts(store) == ["begin", "next"]
+    assert b"refused" not in log_of(tmp_path).read_bytes()
+    async with opened(tmp_path) as store:
+        assert await texts(store) == ["begin", "next"]
+
+
+async def test_a_handle_whose_sync_failed_is_not_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system may have dropped what a failed sync did not write: the segment is opened anew before the next line (JL-12, C16)."""
+    async with opened(tmp_path) as store:
+        await begin(store)
+        used: list[int] = []
+        really = os.fdatasync
+
+        def fails_once(fd: int) -> None:
+            used.append(os.fstat(fd).st_ino)
+            if len(used) == 1:
+                held.append(os.dup(fd))  # so that the number is not given again
+                raise OSError(5, "Input/output error")
+            really(fd)
+
+        held: list[int] = []
+        opens: list[str] = []
+        really_open = os.open
+
+        def watched(path: str, flags: int, mode: int = 0o777) -> int:
+            opens.append(str(path))
+            return really_open(path, flags, mode)
+
+        monkeypatch.setattr(os, "fdatasync", fails_once)
+        with pytest.raises(StoreUnavailableError):
+            await store.append("one", [record("lost")])
+        monkeypatch.setattr(os, "open", watched)
+        await store.append("one", [record("next")])
+        monkeypatch.undo()
+        os.close(held[0])
+        assert opens.count(str(log_of(tmp_path))) >= 1
+        assert await texts(store) == ["begin", "next"]
+
+
+async def test_torn_tails_at_one_place_are_all_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second torn tail where one was moved away from before is kept beside it, and overwrites nothing (JL-11, C16)."""
+    path = await _made(tmp_path)
+    whole = path.read_bytes()
+    path.write_bytes(whole + b'{"seq":7,"first')
+    write = os.write
+
+    def full(fd: int, data: bytes) -> int:
+        if os.fstat(fd).st_ino == path.stat().st_ino:
+            raise OSError(28, "No space left on device")
+        return write(fd, data)
+
+    async with opened(tmp_path) as store:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", full)
+            with pytest.raises(StoreFullError):
+                await fill(store, 1)
+    assert path.read_bytes() == whole
+    path.write_bytes(whole + b'{"seq":7,"second')
+    async with opened(tmp_path) as store:
+        await fill(store, 1)
+        kept = [damage.where for damage in await store.verify("one") if "quarantine" in damage.where]
+    assert [(tmp_path / "store" / where).read_bytes().rpartition(b"\n")[2] for where in kept] == [
+        b'{"seq":7,"first', b'{"seq":7,"second',
+    ]  # fmt: skip
+
+
+async def test_a_line_of_nothing_but_a_mark_is_no_damage(tmp_path: Path) -> None:
+    """A byte order mark that stands alone on a line costs nothing (JL-7, situation 10)."""
+    path = await _made(tmp_path)
+    path.write_bytes(b"\xef\xbb\xbf\n" + path.read_bytes())
+    async with opened(tmp_path) as store:
+        assert await texts(store) == ["begin", *"12345"]
+        assert await store.verify("one") == []
+
+
+async def test_lines_of_a_batch_outlive_its_damaged_end(tmp_path: Path) -> None:
+    """A batch whose last line is damaged, with events behind it, keeps its other lines: damage hides only itself (JL-8, A53)."""
+    async with opened(tmp_path) as store:
+        await begin(store)
+        await store.append("one", [record("a"), record("b"), record("c")])
+        await store.append("one", [record("d")])
+    path = log_of(tmp_path)
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[3] = lines[3].replace(b'"c"', b'"x"', 1)
+    path.write_bytes(b"".join(lines))
+    async with opened(tmp_path) as store:
+        assert await texts(store) == ["begin", "a", "b", "d"]
+        assert await texts(store, backwards=True, limit=3) == ["d", "b", "a"]
+        head = await store.head("one")
+        assert head is not None
+        assert head.last_seq == 5
+
+
+async def test_a_line_that_stands_twice_counts_once(tmp_path: Path) -> None:
+    """A line that a copy doubled is one event, in pages and in the head, and is reported (JL-9, C16)."""
+    path = await _made(tmp_path)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines, lines[2], lines[4]]))
+    async with opened(tmp_path) as store:
+        assert await texts(store) == ["begin", *"12345"]
+        head = await store.head("one")
+        assert head is not None
+        assert (head.event_count, head.last_seq) == (6, 6)
+        assert [(d.reason, d.seq) for d in await store.verify("one")] == [("duplicate", 3), ("duplicate", 5)]
+
+
+async def test_a_patch_of_a_newer_version_costs_the_patch_only(tmp_path: Path) -> None:
+    """A head operation that this version does not know is reported; the event and the session are there (C18, A53)."""
+    path = await _made(tmp_path)
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[0] = _sealed(lines[0].replace(b'"head":{', b'"head":{"future":{"x":1},', 1))
+    path.write_bytes(b"".join(lines))
+    (tmp_path / "store" / "index.sqlite").unlink()
+    async with opened(tmp_path) as store:
+        assert await texts(store) == ["begin", *"12345"]
+        assert ["newer version" in (d.detail or "") for d in await store.verify("one")] == [True]
