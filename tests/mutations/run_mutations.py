@@ -78,7 +78,7 @@ def outcome_of(tests: Sequence[str], tree: Path) -> str:
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "not long", "-p", "no:cacheprovider", *tests]
     environment = {**os.environ, "PYTHONPATH": str(tree / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
     process = subprocess.Popen(
-        [*command, "--rootdir", str(tree), "-c", str(tree / "pyproject.toml")],
+        [*command, "--rootdir", str(tree), "-c", str(tree / "pyproject.toml"), "--basetemp", str(tree / "tmp")],
         cwd=tree,
         env=environment,
         stdout=subprocess.PIPE,
