@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import subprocess
+import sys
 import zlib
 from pathlib import Path
 
@@ -160,3 +163,66 @@ async def test_a_patch_of_a_newer_version_costs_the_patch_only(tmp_path: Path) -
     async with opened(tmp_path) as store:
         assert await texts(store) == ["begin", *"12345"]
         assert ["newer version" in (d.detail or "") for d in await store.verify("one")] == [True]
+
+
+DIES_AFTER_ITS_SYNC = """
+import asyncio, os, sys
+from kipu.ports.store import Record
+from kipu.wiring import open_store
+
+async def main():
+    store = await open_store(sys.argv[1])
+    really = os.fdatasync
+    def dies(fd):
+        really(fd)
+        os._exit(7)
+    os.fdatasync = dies
+    record = Record("id-keyed", "user_message", "2027-01-15T08:00:00.000000Z", b'{"content":"keyed"}')
+    await store.append("two", [record], idempotency_key="k")
+
+asyncio.run(main())
+"""
+
+
+async def test_the_key_of_a_writer_that_died_is_found_by_a_store_that_was_open(tmp_path: Path) -> None:
+    """Killed between the log and the index, its batch is the outcome for whoever comes with the key, to any session (JL-20, C4)."""
+    async with opened(tmp_path) as store:
+        await begin(store, "one")
+        await begin(store, "two")
+        url = f"jsonl:///{tmp_path}/store"
+        died = await asyncio.to_thread(
+            subprocess.run, [sys.executable, "-c", DIES_AFTER_ITS_SYNC, url], check=False, capture_output=True
+        )
+        assert died.returncode == 7, died.stderr
+        again = await store.append("one", [record("keyed")], idempotency_key="k")
+        assert (again.session_id, again.first_seq, again.duplicate) == ("two", 2, True)
+        assert await texts(store, "one") == ["begin"]
+        assert await texts(store, "two") == ["begin", "keyed"]
+
+
+async def test_keys_of_others_outlive_an_erasure_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file of bindings is written anew beside the old one, which stands until the new one is whole (A51, A52)."""
+    bindings = tmp_path / "store" / "bindings.jsonl"
+    async with opened(tmp_path) as store:
+        for name in ("one", "two"):
+            await begin(store, name)
+            await store.bind(f"key-{name}", name)
+        before = bindings.read_bytes()
+        lease = await store.claim("one", owner="me", ttl_s=60)
+        assert lease is not None
+        write = os.write
+
+        def full(fd: int, data: bytes) -> int:
+            if b"key-two" in bytes(data):
+                raise OSError(28, "No space left on device")
+            return write(fd, data)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", full)
+            with pytest.raises(StoreFullError):
+                await store.erase("one", lease=lease)
+        assert bindings.read_bytes() == before
+        assert await store.resolve("key-two") == "two"
+    async with opened(tmp_path) as store:
+        assert await store.resolve("key-two") == "two"
+        assert await store.resolve("key-one") is None
