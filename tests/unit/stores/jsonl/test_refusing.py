@@ -53,36 +53,33 @@ async def test_a_refused_line_that_could_not_be_cut_off_never_becomes_an_event(
         assert await texts(store) == ["begin", "next"]
 
 
-async def test_a_handle_whose_sync_failed_is_not_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("cut_fails", [False, True])
+async def test_a_handle_whose_sync_failed_is_not_used_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, cut_fails: bool
+) -> None:
     """The system may have dropped what a failed sync did not write: the segment is opened anew before the next line (JL-12, C16)."""
+    opened_for_writing: list[str] = []
+    really = os.open
+
+    def watched(path: str, flags: int, mode: int = 0o777) -> int:
+        if flags & os.O_WRONLY:
+            opened_for_writing.append(str(path))
+        return really(path, flags, mode)
+
+    def broken(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
     async with opened(tmp_path) as store:
         await begin(store)
-        used: list[int] = []
-        really = os.fdatasync
-
-        def fails_once(fd: int) -> None:
-            used.append(os.fstat(fd).st_ino)
-            if len(used) == 1:
-                held.append(os.dup(fd))  # so that the number is not given again
-                raise OSError(5, "Input/output error")
-            really(fd)
-
-        held: list[int] = []
-        opens: list[str] = []
-        really_open = os.open
-
-        def watched(path: str, flags: int, mode: int = 0o777) -> int:
-            opens.append(str(path))
-            return really_open(path, flags, mode)
-
-        monkeypatch.setattr(os, "fdatasync", fails_once)
-        with pytest.raises(StoreUnavailableError):
-            await store.append("one", [record("lost")])
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fdatasync", broken)
+            if cut_fails:
+                patch.setattr(os, "ftruncate", broken)
+            with pytest.raises(StoreUnavailableError):
+                await store.append("one", [record("lost")])
         monkeypatch.setattr(os, "open", watched)
         await store.append("one", [record("next")])
-        monkeypatch.undo()
-        os.close(held[0])
-        assert opens.count(str(log_of(tmp_path))) >= 1
+        assert opened_for_writing == [str(log_of(tmp_path))]
         assert await texts(store) == ["begin", "next"]
 
 
