@@ -9,8 +9,6 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
-import orjson
-
 from kipu.errors import (
     BlobNotFoundError,
     ConflictError,
@@ -21,7 +19,7 @@ from kipu.errors import (
     StoreUrlError,
 )
 from kipu.ports.clock import Clock
-from kipu.ports.head import EMPTY_PATCH, Head, HeadPatch, head_to_json
+from kipu.ports.head import EMPTY_PATCH, Head, HeadPatch
 from kipu.ports.store import (
     MAX_PAGE,
     Appended,
@@ -44,8 +42,8 @@ from kipu.stores.fallback_follow import follow_both
 from kipu.stores.follow import Announcer, follow_pages
 from kipu.stores.jsonl.store import JsonlStore
 from kipu.stores.paging import encode_cursor, page_size
-from kipu.stores.spool_merge import MARKER_ID, MARKER_TYPE, MergeReport, SpoolMerge, is_marker
-from kipu.stores.times import iso_from_us
+from kipu.stores.spool_merge import MARKER_TYPE, MergeReport, SpoolMerge
+from kipu.stores.spool_seed import seed_session, seeded_at
 
 T = TypeVar("T")
 OpenPrimary = Callable[[], Awaitable[EventStore]]
@@ -268,28 +266,9 @@ class FallbackStore:
             raise refusal or error from error
         if head is None or not head.last_seq:
             raise SessionNotFoundError(session_id=session_id)
-        await self._spool.spool.seed_lease(
-            session_id, owner=head.lease_owner, token=head.lease_token, until=head.lease_until
-        )
-        said = {"spool": {"base_seq": head.base_seq, "last_seq": head.last_seq}}
-        record = Record(MARKER_ID, MARKER_TYPE, iso_from_us(self._clock.now_us()), orjson.dumps(said))
-        row = head_to_json(head)
-        for name in ("session_id", "last_seq", "due_at", "lease_owner", "lease_token", "lease_until", "indexed_seq"):
-            row.pop(name)
-        try:
-            await self._spool.append(session_id, [record], head=HeadPatch(set={**row, "base_seq": head.last_seq - 1}))
-        except SessionExistsError:
-            return  # another process was quicker
+        await seed_session(self._spool, head, clock=self._clock)
 
     # -- reading ---------------------------------------------------------------------------------------------------------
-
-    async def _base(self, session_id: str) -> tuple[int, int] | None:
-        """Return the primary's base seq and where the spool's own events begin; None when the spool began the session."""
-        first = await self._spool.read(session_id, limit=1)
-        if not first or not is_marker(first[0].record):
-            return None
-        said = orjson.loads(first[0].record.body)["spool"]
-        return said["base_seq"], said["last_seq"]
 
     async def read(
         self,
@@ -305,7 +284,7 @@ class FallbackStore:
         if await self._merged(session_id):
             primary = await self._readable()
             return await primary.read(session_id, after=after, until=until, limit=limit, backwards=backwards)
-        base = await self._base(session_id)
+        base = await seeded_at(self._spool, session_id)
         if base is None:
             return await self._spool.read(session_id, after=after, until=until, limit=limit, backwards=backwards)
         _, border = base
@@ -330,7 +309,11 @@ class FallbackStore:
         if await self._merged(session_id):
             return await ask(await self._readable())
         spooled = await ask(self._spool)
-        return spooled if await self._base(session_id) is None else [*await ask(await self._readable()), *spooled]
+        return (
+            spooled
+            if await seeded_at(self._spool, session_id) is None
+            else [*await ask(await self._readable()), *spooled]
+        )
 
     async def head(self, session_id: str) -> Head | None:
         """Return the head with what the spool holds."""
@@ -342,7 +325,7 @@ class FallbackStore:
         head = await self._spool.head(session_id)
         if head is None:
             return None
-        base = await self._base(session_id)
+        base = await seeded_at(self._spool, session_id)
         return head if base is None else replace(head, base_seq=base[0], indexed_seq=min(head.indexed_seq, base[1]))
 
     async def list(self, query: SessionQuery) -> Page[Head]:
