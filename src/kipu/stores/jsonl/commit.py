@@ -18,7 +18,6 @@ from kipu.stores.jsonl.index import NOT_OF_THE_LOG
 from kipu.stores.jsonl.line import Bound, encode_batch
 from kipu.stores.jsonl.lock import FileLock
 from kipu.stores.jsonl.log import SessionLog
-from kipu.stores.jsonl.medium import remove_file
 from kipu.stores.jsonl.scan import KeyPlace, Place
 from kipu.stores.jsonl.settings import BUFFER_EVENTS
 from kipu.stores.jsonl.shelf import WAIT_S, OpenLog, Shelf
@@ -338,17 +337,8 @@ class Commit:
         for number in draft.requests:
             self.outcomes[number] = draft.error
         log = _log(draft)
-        if log.view is not None and not log.view.last_seq:
-            self._clear_away(draft)
-
-    def _clear_away(self, draft: _Draft) -> None:
-        """Take back the folder of a session that never began."""
-        log = _log(draft)
-        if log.is_untouched():
-            for segment in log.view.segments if log.view else ():
-                remove_file(log.path(segment))
-            remove_file(log.lock.path)
-            log.remove_folder()
+        # After a failed sync the log must be looked at anew: what it holds, its folder says.
+        if (log.view is None or not log.view.last_seq) and log.remove_untouched():
             self._shelf.drop_log(draft.session_id)
 
     # -- indexing --------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from kipu.ports.store import Damage
 from kipu.stores.jsonl.entry import LogEntry
 from kipu.stores.jsonl.line import holds, seq_of
 from kipu.stores.jsonl.lock import FileLock
-from kipu.stores.jsonl.medium import PRIVATE_FILE, make_folder, sync_folder, write_all
+from kipu.stores.jsonl.medium import PRIVATE_FILE, make_folder, remove_file, sync_folder, write_all
 from kipu.stores.jsonl.quarantine import keep_aside
 from kipu.stores.jsonl.scan import OFFSETS_KEPT, KeyPlace, LogScan, Place, scan_segment
 from kipu.stores.jsonl.segment import SegmentReader, segment_name, segment_number
@@ -264,16 +264,16 @@ class SessionLog:
         if self._fd < 0:
             self._fd = os.open(self._path, _APPEND)
 
-    def is_untouched(self) -> bool:
-        """Return True when the folder holds no byte of anybody: only a lock and empty segments."""
+    def remove_untouched(self) -> bool:
+        """Remove the folder where it holds no byte of anybody, only a lock and empty segments; return whether it did."""
         names = set(os.listdir(self.folder)) - {"lock"}
-        return all(
-            segment_number(name) is not None and os.stat(os.path.join(self.folder, name)).st_size == 0 for name in names
-        )
-
-    def remove_folder(self) -> None:
-        """Remove the folder, which must be empty."""
+        paths = [os.path.join(self.folder, name) for name in names]
+        if any(segment_number(name) is None for name in names) or any(os.stat(path).st_size for path in paths):
+            return False
+        for path in (*paths, self.lock.path):
+            remove_file(path)
         os.rmdir(self.folder)
+        return True
 
     def _move_tail(self, start: int, end: int, *, at: str, sync: bool) -> None:
         name = segment_name(self.known.segment)

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from kipu.errors import StoreFullError, StoreUnavailableError
+from kipu.errors import ConflictError, StoreFullError, StoreUnavailableError
+from kipu.ports.store import Binding
 from tests.unit.stores.jsonl.kit import begin, fill, log_of, opened, record, texts
 
 
@@ -223,3 +224,64 @@ async def test_keys_of_others_outlive_an_erasure_that_fails(tmp_path: Path, monk
     async with opened(tmp_path) as store:
         assert await store.resolve("key-two") == "two"
         assert await store.resolve("key-one") is None
+
+
+async def test_a_session_that_could_not_begin_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the first append fails there is no folder, no session and no used id, and the id can be begun again (A52, C2)."""
+    async with opened(tmp_path) as store:
+        await begin(store, "other")
+
+        def full(*_: object) -> int:
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fdatasync", full)
+            with pytest.raises(StoreFullError):
+                await begin(store, "one")
+        assert not (tmp_path / "store" / "one").exists()
+        assert await store.head("one") is None
+        await begin(store, "one")
+        assert await texts(store, "one") == ["begin"]
+
+
+async def test_a_binding_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
+    """A damaged line among the bindings costs that binding, and `verify` says where it stands (A53, B28)."""
+    async with opened(tmp_path) as store:
+        await begin(store)
+        for key in ("a", "b", "c"):
+            await store.bind(key, "one")
+    path = tmp_path / "store" / "bindings.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[1] = lines[1].replace(b'"key":"b"', b'"key":"x"')
+    path.write_bytes(b"".join(lines))
+    async with opened(tmp_path) as store:
+        assert [await store.resolve(key) for key in ("a", "b", "c", "x")] == ["one", None, "one", None]
+        found = [(damage.where, damage.offset, damage.length) for damage in await store.verify()]
+        assert found == [("bindings.jsonl", len(lines[0]), len(lines[1]) - 1)]
+
+
+async def test_a_lease_that_was_damaged_is_nobodys(tmp_path: Path) -> None:
+    """A lease whose checksum does not hold binds nobody: neither its holder nor who comes next (C3, C16)."""
+    async with opened(tmp_path) as store:
+        await begin(store)
+        assert await store.claim("one", owner="me", ttl_s=60) is not None
+    path = tmp_path / "store" / "one" / "lease"
+    said = path.read_bytes()
+    assert b'"until":"20' in said
+    path.write_bytes(said.replace(b'"until":"20', b'"until":"99', 1))
+    async with opened(tmp_path) as store:
+        assert await store.claim("one", owner="somebody else", ttl_s=60) is not None
+
+
+async def test_one_of_many_that_bind_a_key_at_once_gets_it(tmp_path: Path) -> None:
+    """Appends that bind one key in one commit are decided one after another: the first gets it, the others a conflict (A13)."""
+    async with opened(tmp_path) as store:
+        names = [f"s{number}" for number in range(5)]
+        init = record("begin", event_type="session_init")
+        outcomes = await asyncio.gather(
+            *(store.append(name, [init], bind=Binding("k")) for name in names), return_exceptions=True
+        )
+        won = [name for name, outcome in zip(names, outcomes, strict=True) if not isinstance(outcome, BaseException)]
+        assert won == [await store.resolve("k")]
+        assert all(isinstance(outcome, ConflictError) for outcome in outcomes if isinstance(outcome, BaseException))
+        assert [await store.head(name) is not None for name in names] == [name in won for name in names]
