@@ -62,3 +62,21 @@ async def test_a_target_that_keeps_something_else_is_found_out(about: str, tmp_p
     finally:
         await source.close()
         await inner.close()
+
+
+async def test_a_blob_that_the_source_damaged_is_not_copied(tmp_path: Path) -> None:
+    """Bytes that are others than their digest says are left out and told, and everything else is copied (C22, C16)."""
+    source = await open_store(f"jsonl:///{tmp_path}/from")
+    target = await open_store(f"sqlite:///{tmp_path}/to.db")
+    head = HeadPatch(set={"created_at": TIME, "last_activity_at": TIME})
+    await source.append("one", [Record("e1", "session_init", TIME, b'{"content":"begin"}')], head=head)
+    damaged, whole = await source.put_blob("one", b"big value"), await source.put_blob("one", b"another")
+    (tmp_path / "from" / "one" / "blobs" / damaged).write_bytes(b"wrong value")
+    try:
+        report = await copy_store(source, target, owner=this_process_owner("copy"))
+        assert (report.sessions, report.blobs) == (1, 1)
+        assert [damaged in note for note in report.notes] == [True]
+        assert await target.blobs("one") == [whole]
+    finally:
+        await source.close()
+        await target.close()
