@@ -285,3 +285,31 @@ async def test_one_of_many_that_bind_a_key_at_once_gets_it(tmp_path: Path) -> No
         assert won == [await store.resolve("k")]
         assert all(isinstance(outcome, ConflictError) for outcome in outcomes if isinstance(outcome, BaseException))
         assert [await store.head(name) is not None for name in names] == [name in won for name in names]
+
+
+async def test_a_key_whose_batch_was_refused_leads_where_it_led(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A binding and its batch happen together or not at all, in this process and after reopening (A13, C2)."""
+    async with opened(tmp_path) as store:
+        await begin(store, "one")
+        await begin(store, "two")
+        await store.bind("k", "one")
+        log = log_of(tmp_path, "two").stat().st_ino
+        really = os.fdatasync
+
+        def full(fd: int) -> None:
+            if os.fstat(fd).st_ino == log:
+                raise OSError(28, "No space left on device")
+            really(fd)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fdatasync", full)
+            with pytest.raises(StoreFullError):
+                await store.append("two", [record("mine")], bind=Binding("k", "one"))
+        assert await store.resolve("k") == "one"
+        assert await texts(store, "two") == ["begin"]
+    async with opened(tmp_path) as store:
+        assert await store.resolve("k") == "one"
+        await store.append("two", [record("mine")], bind=Binding("k", "one"))
+        assert await store.resolve("k") == "two"
