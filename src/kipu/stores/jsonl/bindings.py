@@ -100,7 +100,11 @@ class Bindings:
         """Write how an intent ended. Not synced: the session's log says it too."""
         state = KeyState(intent.session_id, intent.generation) if happened else intent.before
         if self._writable:
-            ended: dict[str, object] = {"key": intent.key, "session_id": state.session_id, "generation": intent.generation}
+            ended: dict[str, object] = {
+                "key": intent.key,
+                "session_id": state.session_id,
+                "generation": intent.generation,
+            }
             self._write(ended, sync=False)
         self._keys[intent.key] = KeyState(state.session_id, intent.generation)
         self._open.pop(intent.key, None)
