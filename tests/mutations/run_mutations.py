@@ -1,6 +1,6 @@
 """Remove one behaviour at a time from a copy of the source and run the tests that should notice; report those that do not.
 
-`make mutate` runs the whole list (about half an hour); `python tests/mutations/run_mutations.py ID …` runs some of it.
+`make mutate` runs the whole list (about a quarter of an hour); `python tests/mutations/run_mutations.py ID …` runs some of it.
 """
 
 from __future__ import annotations
