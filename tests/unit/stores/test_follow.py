@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
 from kipu.errors import StoreClosedError
 from kipu.ports.store import Record, StoredEvent
 from kipu.stores.follow import Announcer, follow_pages
+from kipu.wiring import open_store
 
 
 def stored(seq: int) -> StoredEvent:
@@ -43,3 +45,23 @@ async def test_closing_ends_whoever_waits_and_whoever_comes() -> None:
             await waiting
         with pytest.raises(StoreClosedError):
             await announcer.wait(announcer.version)
+
+
+@pytest.mark.parametrize("url", ["sqlite:///{}/a.db", "jsonl:///{}/a"])
+async def test_a_follower_that_waits_sees_what_another_store_appends(url: str, tmp_path: Path) -> None:
+    """An append by another process wakes whoever waits already, for one session and for all (A9, C24)."""
+    mine, theirs = await open_store(url.format(tmp_path)), await open_store(url.format(tmp_path))
+    try:
+        init = Record("e1", "session_init", "2027-01-15T08:00:00.000000Z", b"{}")
+        await mine.append("one", [init])
+        one, everything = mine.follow("one", after=1), mine.follow()
+        waiting = [asyncio.ensure_future(anext(events)) for events in (one, everything)]
+        async with asyncio.timeout(1):
+            await asyncio.wait(waiting, timeout=0.2)  # both have looked, and found nothing
+        assert not any(task.done() for task in waiting)
+        await theirs.append("one", [stored(2).record])
+        async with asyncio.timeout(10):
+            assert [event.seq for event in await asyncio.gather(*waiting)] == [2, 2]
+    finally:
+        await mine.close()
+        await theirs.close()
