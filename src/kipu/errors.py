@@ -7,6 +7,8 @@
     │   ├── InvalidSessionKeyError
     │   ├── InvalidQueryError
     │   ├── ImportFormatError
+    │   ├── MessageRejectedError
+    │   ├── ApprovalNotFoundError
     │   └── ConfigurationError
     │       ├── StoreUrlError
     │       └── MissingExtraError
@@ -24,6 +26,12 @@
     │   ├── LeaseRequiredError
     │   └── ConflictError
     ├── AccessDeniedError
+    ├── WorkspaceError                  the files cannot be reached as asked; none was changed
+    │   ├── PathOutsideError
+    │   ├── PathNotFoundError
+    │   └── WorkspaceMissingError
+    ├── ToolError                       a tool cannot be used; the model is told, the turn goes on
+    │   └── SandboxError
     ├── ModelError                      the model gave no usable answer; what it gave is kept
     │   ├── ModelNameError
     │   ├── ModelRefusedError
@@ -123,6 +131,18 @@ class ImportFormatError(InputError):
     """{source} cannot be imported: {reason}. Nothing was written; see `kipu import --help` for the formats that are read."""
 
     code = "import_format"
+
+
+class MessageRejectedError(InputError):
+    """Session {session_id!r} is busy with turn {active_turn}; the message was not taken. Try again in {retry_after_s} s."""
+
+    code = "message_rejected"
+
+
+class ApprovalNotFoundError(InputError):
+    """There is no open approval {approval_id!r}: {reason}. `kipu approvals` lists those that wait."""
+
+    code = "approval_not_found"
 
 
 class ConfigurationError(InputError):
@@ -225,6 +245,42 @@ class AccessDeniedError(KipuError):
     """{principal} may not {verb} session {session_id!r}. Ask its owner."""
 
     code = "access_denied"
+
+
+class WorkspaceError(KipuError):
+    """The workspace {root} cannot do it: {reason}."""
+
+    code = "workspace"
+
+
+class PathOutsideError(WorkspaceError):
+    """{path!r} is not inside the workspace: {reason}. Name a path below its root."""
+
+    code = "path_outside"
+
+
+class PathNotFoundError(WorkspaceError):
+    """There is no {path!r} in the workspace. List its directory to see what there is."""
+
+    code = "path_not_found"
+
+
+class WorkspaceMissingError(WorkspaceError):
+    """The directory {root} of this session is gone. Bring it back, or choose another one with /cwd."""
+
+    code = "workspace_missing"
+
+
+class ToolError(KipuError):
+    """The tool {tool} cannot be used: {reason}."""
+
+    code = "tool"
+
+
+class SandboxError(ToolError):
+    """Commands cannot be shut in here: {reason}. Install bubblewrap, or allow commands one by one."""
+
+    code = "sandbox"
 
 
 class StoreError(KipuError):
