@@ -24,7 +24,7 @@ class SessionLock:
     def __init__(self, store: EventStore, session_id: str, *, owner: str, ttl_s: float = DEFAULT_TTL_S) -> None:
         self._store = store
         self.session_id = session_id
-        self._owner = owner
+        self.owner = owner
         self._ttl_s = ttl_s
         self._local = asyncio.Lock()
         self._holder: asyncio.Task[object] | None = None
@@ -79,6 +79,25 @@ class SessionLock:
             raise SessionBusyError(session_id=self.session_id, owner=owner) from None
         finally:
             self._waiting -= 1
+        self._hold()
+
+    async def try_acquire(self) -> bool:
+        """Take the lock if it is free here and everywhere else; never wait for anybody."""
+        if self._local.locked():
+            return False
+        await self._local.acquire()
+        try:
+            self._lease = await self._store.claim(self.session_id, owner=self.owner, ttl_s=self._ttl_s)
+        except BaseException:
+            self._local.release()
+            raise
+        if self._lease is None:
+            self._local.release()
+            return False
+        self._hold()
+        return True
+
+    def _hold(self) -> None:
         self._lost = False
         self._holder = asyncio.current_task()
         self._schedule()
@@ -107,7 +126,7 @@ class SessionLock:
     async def _claim(self) -> Lease:
         wait_s = _FIRST_WAIT_S
         while True:
-            lease = await self._store.claim(self.session_id, owner=self._owner, ttl_s=self._ttl_s)
+            lease = await self._store.claim(self.session_id, owner=self.owner, ttl_s=self._ttl_s)
             if lease is not None:
                 return lease
             await asyncio.sleep(wait_s)

@@ -230,6 +230,16 @@ class Session:
             principal=principal,
         )
 
+    def resumed_turn(self, *, wait_s: float | None = None, principal: Principal | None = None) -> Turn:
+        """Return the open turn to be entered with `async with`: one that was parked, or whose process died (C14).
+
+        Entering raises: SessionBusyError, ConflictError (no turn is open).
+        """
+        self._allow(Verb.APPEND, principal)
+        return Turn(
+            self, turn_id="", consumes=None, take=None, policy="", wait_s=wait_s, principal=principal, resumes=True
+        )
+
     def holding(self) -> _Holding:
         """Return a block that holds the session's lock, entered again by its own holder."""
         return _Holding(self.lock)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from kipu.errors import ConflictError, KipuError, LeaseLostError, SessionBusyError
 from kipu.events.event import SessionEvent, with_fields
-from kipu.events.turn import TurnFinishedEvent, TurnStartedEvent
+from kipu.events.turn import TurnFinishedEvent, TurnParkedEvent, TurnResumedEvent, TurnStartedEvent
 from kipu.ports.principal import Principal
 
 if TYPE_CHECKING:
@@ -22,8 +23,8 @@ Outcome = Literal["completed", "failed", "cancelled", "interrupted"]
 class Turn:
     """Append a run's events under the session's lock, from before its history is read until its last append (C3).
 
-    Leaving the block finishes the turn: `completed`, or `failed` after an exception, or `cancelled`. A lost lease appends
-    nothing more.
+    Leaving the block finishes the turn: `completed`, or `failed` after an exception, or `cancelled`. A parked turn, and one
+    that is to be taken over, stays open. A lost lease appends nothing more.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class Turn:
         policy: str,
         wait_s: float | None,
         principal: Principal | None,
+        resumes: bool = False,
     ) -> None:
         self._session = session
         self._lock = session.lock
@@ -45,6 +47,8 @@ class Turn:
         self._wait_s = wait_s
         self._principal = principal
         self._entered_lock = False
+        self._stays_open = False
+        self.was_resumed = resumes
         self.id = turn_id
         self.outcome: Outcome = "completed"
         self.usage: dict[str, Any] | None = None
@@ -59,6 +63,15 @@ class Turn:
         stamped = [event if event.turn_id else with_fields(event, {"turn_id": self.id}) for event in events]
         return await self._session.add_events(stamped, principal=self._principal, token=self._lock.token)
 
+    async def park(self, waits_for: Sequence[str], *, until: datetime | None) -> None:
+        """Wait for people: leaving the block gives the lock back and leaves the turn open (C15)."""
+        await self.add_event(TurnParkedEvent(turn_id=self.id, waits_for=list(waits_for), until=until))
+        self._stays_open = True
+
+    def leave_open(self) -> None:
+        """Let another worker take the turn over when the block is left, whatever it is left with."""
+        self._stays_open = True
+
     async def __aenter__(self) -> Self:
         if self._lock.mine and self._lock.turn_id is not None:
             owner = f"{self._lock.turn_id}, a turn of the same task"
@@ -67,12 +80,13 @@ class Turn:
             await self._lock.acquire(wait_s=self._wait_s)
             self._entered_lock = True
         try:
-            await self._start()
+            await (self._resume() if self.was_resumed else self._start())
         except BaseException as error:
             self._judge(error)
             try:
                 with suppress(KipuError):  # what stopped it is what the caller gets
-                    await self._end_if_open()  # its beginning may be in the log all the same: then its end must be too
+                    if not self.was_resumed:
+                        await self._end_if_open()  # its beginning may be in the log all the same: then its end must be too
             finally:
                 await self._leave()
             raise
@@ -84,7 +98,13 @@ class Turn:
         while True:
             await self._session.refresh()
             consumes = self._taken(self._session.head.waiting)
-            started = TurnStartedEvent(turn_id=self.id, consumes=consumes, policy=self._policy, token=self._lock.token)
+            started = TurnStartedEvent(
+                turn_id=self.id,
+                consumes=consumes,
+                policy=self._policy,
+                worker=self._lock.owner,
+                token=self._lock.token,
+            )
             try:
                 await self._session.add_events(
                     [started],
@@ -95,6 +115,15 @@ class Turn:
             except ConflictError:  # something arrived in between: look again
                 continue
             return
+
+    async def _resume(self) -> None:
+        """Go on with the turn that is open. Raises: ConflictError (none is)."""
+        await self._session.refresh()
+        open_turn = self._session.head.open_turn
+        if open_turn is None:
+            raise ConflictError(session_id=self._session.session_id, expected="an open turn", actual="none")
+        self.id = open_turn
+        await self.add_event(TurnResumedEvent(turn_id=self.id, worker=self._lock.owner, token=self._lock.token))
 
     def _taken(self, waiting: Sequence[int]) -> list[int]:
         if self._consumes is None:
@@ -110,7 +139,7 @@ class Turn:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if not isinstance(error, LeaseLostError):
+            if not self._stays_open and not isinstance(error, LeaseLostError):
                 await self._finish(error)
         finally:
             await self._leave()
