@@ -8,6 +8,7 @@
     │   ├── InvalidQueryError
     │   ├── ImportFormatError
     │   ├── MessageRejectedError
+    │   ├── InvalidBusyPolicyError
     │   ├── ApprovalNotFoundError
     │   └── ConfigurationError
     │       ├── StoreUrlError
@@ -134,9 +135,15 @@ class ImportFormatError(InputError):
 
 
 class MessageRejectedError(InputError):
-    """Session {session_id!r} is busy with turn {active_turn}; the message was not taken. Try again in {retry_after_s} s."""
+    """Session {session_id!r} did not take the message: {reason} (turn {active_turn}). Try again in {retry_after_s} s."""
 
     code = "message_rejected"
+
+
+class InvalidBusyPolicyError(InputError):
+    """The busy policy of the {level} cannot be used: {reason}. Correct it and send again; nothing was stored."""
+
+    code = "busy_policy_invalid"
 
 
 class ApprovalNotFoundError(InputError):

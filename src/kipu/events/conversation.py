@@ -22,7 +22,8 @@ class UserMessageEvent(SessionEvent):
     """Someone said something (B11).
 
     `queued` messages came through a channel and wait until a turn consumes them; they appear in the window where they were
-    consumed. A message that a program adds by itself stands where it was added.
+    consumed. A message that a program adds by itself stands where it was added. `busy` is the policy in force when a queued
+    one arrived, with `due_at` where it waits for quiet.
     """
 
     event_type: Literal["user_message"] = "user_message"
@@ -32,6 +33,7 @@ class UserMessageEvent(SessionEvent):
     source_message_id: str | None = None
     reply_to: dict[str, Any] | None = None
     queued: Flag = False
+    busy: dict[str, Any] | None = None
     metadata: dict[str, Any] = Field(default_factory=dict)
     blobs: list[BlobReference] | None = None
 
