@@ -1,0 +1,70 @@
+"""The stop switch of a running turn: whoever turns it, every wait of the turn ends at once and the history is closed in order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Literal, TypeAlias, get_args
+
+StopMode: TypeAlias = Literal["stop", "interrupt", "rollback", "rollback_forced"]
+STOP_MODES: tuple[str, ...] = get_args(StopMode)
+
+
+class TurnStopped(Exception):  # noqa: N818 - a signal within the turn, not an error
+    """Somebody asked the turn to end."""
+
+    def __init__(self, mode: str) -> None:
+        super().__init__(mode)
+        self.mode = mode
+
+
+class TurnControl:
+    """Say whether the turn is to end, and wake what it waits for."""
+
+    def __init__(self) -> None:
+        self.mode: str | None = None
+        self._stopped = asyncio.Event()
+        self._listeners: list[Callable[[], None]] = []
+
+    @property
+    def is_stopped(self) -> bool:
+        """Return True once somebody asked."""
+        return self._stopped.is_set()
+
+    def stop(self, mode: str = "stop") -> None:
+        """End the turn; the first one who asks says how."""
+        if self.mode is None:
+            self.mode = mode
+            self._stopped.set()
+            for listener in list(self._listeners):
+                listener()
+
+    def check(self) -> None:
+        """Raise TurnStopped when somebody asked."""
+        if self.mode is not None:
+            raise TurnStopped(self.mode)
+
+    @contextmanager
+    def on_stop(self, listener: Callable[[], None]) -> Iterator[None]:
+        """Call `listener` when somebody asks while the block runs, at once if somebody has."""
+        self._listeners.append(listener)
+        if self.is_stopped:
+            listener()
+        try:
+            yield
+        finally:
+            self._listeners.remove(listener)
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait, but not longer than until somebody asks. Raises: TurnStopped."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._stopped.wait()
+        except TimeoutError:
+            return
+        self.check()
+
+    async def wait(self) -> None:
+        """Return when somebody asks."""
+        await self._stopped.wait()

@@ -1,0 +1,57 @@
+"""One turn as it runs: what it appends, what the log says of it so far, and its stop switch."""
+
+from __future__ import annotations
+
+from kipu.events.event import SessionEvent
+from kipu.manager.loader import PAGE
+from kipu.manager.session import Session
+from kipu.manager.turn import Turn
+from kipu.runtime.turn_control import TurnControl
+from kipu.session.turn_story import TurnStory, turn_story
+
+
+class TurnRun:
+    """Append under the turn's lease and keep `story` in step with the log, other writers' events included.
+
+    `story` is what the log says and nothing else, so a turn that is taken up again after a crash goes on from the same place.
+    """
+
+    def __init__(self, session: Session, turn: Turn, control: TurnControl) -> None:
+        self.session = session
+        self.turn = turn
+        self.control = control
+        self.story = TurnStory()
+        self._seen = 0
+
+    async def load(self) -> None:
+        """Read the story of the turn from its first event on."""
+        start = self.session.head.open_turn_seq
+        self._seen = start - 1
+        self.story = turn_story([])
+        await self._take_until(self.session.history.last_seq)
+
+    async def add(self, *events: SessionEvent) -> list[SessionEvent]:
+        """Append one batch of this turn and return it as stored."""
+        stored = await self.turn.add_events(list(events))
+        await self._take_until(stored[0].seq - 1)
+        for event in stored:
+            self.story.take(event)
+        self._seen = stored[-1].seq
+        return stored
+
+    async def catch_up(self) -> None:
+        """Take in what others have appended meanwhile: decisions, messages, a wish to stop."""
+        await self.session.refresh()
+        await self._take_until(self.session.history.last_seq)
+        if self.story.stop_mode is not None:
+            self.control.stop(self.story.stop_mode)
+
+    async def _take_until(self, seq: int) -> None:
+        while self._seen < seq:
+            page = await self.session.history.reader.forwards(after=self._seen, until=seq)
+            for item in page:
+                self.story.take(item.event)
+            if len(page) < PAGE:
+                self._seen = seq
+                return
+            self._seen = page[-1].seq

@@ -1,0 +1,160 @@
+"""What the log says of one turn: which calls are still open and how far each came (C14). Pure; the log is all that it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from kipu.events.conversation import (
+    AgentMessageEvent,
+    ToolCallEvent,
+    ToolResultEvent,
+    ToolStartedEvent,
+)
+from kipu.events.event import SessionEvent
+from kipu.events.turn import (
+    ApprovalDecisionEvent,
+    ApprovalRequestEvent,
+    StopRequestedEvent,
+    TurnParkedEvent,
+    TurnResumedEvent,
+    TurnStartedEvent,
+    TurnSteeredEvent,
+)
+
+
+@dataclass(slots=True)
+class OpenCall:
+    """One call without a result: how often it began, and what a person was asked and said about it."""
+
+    call: ToolCallEvent
+    starts: int = 0
+    request: ApprovalRequestEvent | None = None
+    decision: ApprovalDecisionEvent | None = None
+
+    @property
+    def id(self) -> str:
+        """Return our id of the call."""
+        return self.call.tool_call_id
+
+    @property
+    def awaits_decision(self) -> bool:
+        """Return True while a person is asked and has not decided."""
+        return self.request is not None and self.decision is None
+
+
+@dataclass(slots=True)
+class TurnStory:
+    """One turn so far. `resumed_in_vain` counts how often it was taken up since it last got anywhere."""
+
+    turn_id: str = ""
+    started_seq: int = 0
+    policy: str = "followup"
+    principal: str | None = None
+    consumes: list[int] = field(default_factory=list)
+    calls: dict[str, OpenCall] = field(default_factory=dict)
+    interrupted: list[ToolCallEvent] = field(default_factory=list)  # what ran, nobody knows how far
+    used_tools: list[str] = field(default_factory=list)  # names of what began to run, in order
+    answers: int = 0
+    is_answered: bool = False
+    usage: list[dict[str, int]] = field(default_factory=list)
+    resumed_in_vain: int = 0
+    stop_mode: str | None = None
+
+    @property
+    def open_calls(self) -> list[OpenCall]:
+        """Return the calls without a result, in the order the model made them."""
+        return list(self.calls.values())
+
+    def take(self, event: SessionEvent) -> None:
+        """Move on by one event of the session; those of other turns change nothing."""
+        handler = _HANDLERS.get(type(event))
+        if handler is not None:
+            handler(self, event)
+
+
+def _started(story: TurnStory, event: TurnStartedEvent) -> None:
+    story.turn_id, story.started_seq = event.turn_id, event.seq
+    story.policy, story.principal = event.policy, event.principal
+    story.consumes.extend(event.consumes)
+
+
+def _steered(story: TurnStory, event: TurnSteeredEvent) -> None:
+    story.consumes.extend(event.consumes)
+    story.is_answered = False
+
+
+def _resumed(story: TurnStory, _event: TurnResumedEvent) -> None:
+    story.resumed_in_vain += 1
+
+
+def _progress(story: TurnStory, _event: SessionEvent) -> None:
+    story.resumed_in_vain = 0
+
+
+def _answer(story: TurnStory, event: AgentMessageEvent) -> None:
+    story.resumed_in_vain = 0
+    story.answers += 1
+    story.is_answered = event.state == "complete"
+    if event.usage:
+        story.usage.append(event.usage)
+
+
+def _call(story: TurnStory, event: ToolCallEvent) -> None:
+    story.is_answered = False
+    story.calls[event.tool_call_id] = OpenCall(event)
+
+
+def _call_started(story: TurnStory, event: ToolStartedEvent) -> None:
+    call = story.calls.get(event.tool_call_id)
+    if call is not None:
+        call.starts += 1
+        story.used_tools.append(call.call.tool_name)
+
+
+def _result(story: TurnStory, event: ToolResultEvent) -> None:
+    story.resumed_in_vain = 0
+    call = story.calls.pop(event.tool_call_id, None)
+    if call is not None and event.synthetic == "interrupted":
+        story.interrupted.append(call.call)
+
+
+def _request(story: TurnStory, event: ApprovalRequestEvent) -> None:
+    call = story.calls.get(event.tool_call_id)
+    if call is not None:
+        call.request = event
+
+
+def _decision(story: TurnStory, event: ApprovalDecisionEvent) -> None:
+    for call in story.calls.values():
+        if call.request is not None and call.request.approval_id == event.approval_id and call.decision is None:
+            call.decision = event  # the first one is the one that counts
+
+
+def _stop(story: TurnStory, event: StopRequestedEvent) -> None:
+    if event.turn_id == story.turn_id:
+        story.stop_mode = event.mode
+
+
+_HANDLERS: dict[type[SessionEvent], Callable[[TurnStory, Any], None]] = {
+    TurnStartedEvent: _started,
+    TurnSteeredEvent: _steered,
+    TurnResumedEvent: _resumed,
+    TurnParkedEvent: _progress,
+    AgentMessageEvent: _answer,
+    ToolCallEvent: _call,
+    ToolStartedEvent: _call_started,
+    ToolResultEvent: _result,
+    ApprovalRequestEvent: _request,
+    ApprovalDecisionEvent: _decision,
+    StopRequestedEvent: _stop,
+}
+
+
+def turn_story(events: Iterable[SessionEvent]) -> TurnStory:
+    """Return the story that the events from `turn_started` on tell."""
+    story = TurnStory()
+    for event in events:
+        story.take(event)
+    return story
