@@ -30,7 +30,11 @@
     ├── WorkspaceError                  the files cannot be reached as asked; none was changed
     │   ├── PathOutsideError
     │   ├── PathNotFoundError
-    │   └── WorkspaceMissingError
+    │   ├── PathDeniedError
+    │   ├── PathTwinError
+    │   ├── WorkspaceMissingError
+    │   ├── GitError
+    │   └── RestoreError
     ├── ToolError                       a tool cannot be used; the model is told, the turn goes on
     │   └── SandboxError
     ├── ModelError                      the model gave no usable answer; what it gave is kept
@@ -276,6 +280,30 @@ class WorkspaceMissingError(WorkspaceError):
     """The directory {root} of this session is gone. Bring it back, or choose another one with /cwd."""
 
     code = "workspace_missing"
+
+
+class PathDeniedError(WorkspaceError):
+    """{path!r} may not be {verb}: {reason}. Choose another path, or let a person do it."""
+
+    code = "path_denied"
+
+
+class PathTwinError(WorkspaceError):
+    """{path!r} looks the same as {twin!r}, which is there already ({difference}). Use that name, or one that people can tell apart."""
+
+    code = "path_twin"
+
+
+class GitError(WorkspaceError):
+    """git cannot do it in {root}: {reason}. Correct the repository, or choose a plain directory."""
+
+    code = "git"
+
+
+class RestoreError(WorkspaceError):
+    """Some files of {root} could not be brought back: {reason}. Move what is in their way, then restore again; the rest is done."""
+
+    code = "restore"
 
 
 class ToolError(KipuError):
