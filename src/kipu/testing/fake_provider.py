@@ -17,17 +17,28 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
 
-from kipu.testing.fake_provider_formats import FakeAnswer, FakeCall, FakeFailure, chat_events, messages_events
-from kipu.testing.fake_provider_formats import responses_events as _responses_events
+from kipu.testing.fake_provider_formats import (
+    FakeAnswer,
+    FakeCall,
+    FakeCut,
+    FakeFailure,
+    Scripted,
+    chat_events,
+    messages_events,
+    responses_events,
+)
+from kipu.testing.validators import Violation, validate
 
-__all__ = ["FakeAnswer", "FakeCall", "FakeFailure", "FakeProvider", "RecordedRequest"]
+__all__ = ["FakeAnswer", "FakeCall", "FakeFailure", "FakeProvider", "RecordedRequest", "Scripted"]
 
 POLL_S = 0.02
 FORMATS: dict[str, Callable[[FakeAnswer, str], Iterator[bytes]]] = {
     "chat/completions": chat_events,
-    "responses": _responses_events,
+    "responses": responses_events,
     "messages": messages_events,
 }
+TARGETS = {"chat/completions": "openai_chat", "responses": "openai_responses", "messages": "anthropic"}
+BEFORE_HEADERS = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +55,33 @@ class RecordedRequest:
         parsed: dict[str, Any] = json.loads(self.body)
         return parsed
 
+    @property
+    def format(self) -> str:
+        """Return what is asked for: "chat/completions", "responses", "messages", or another path."""
+        return self.path.partition("?")[0].removeprefix("/v1/")
+
+    def violations(self) -> list[Violation]:
+        """Return every rule of the provider that the body breaks (`kipu.testing.validators`)."""
+        return validate(TARGETS[self.format], self.json())
+
 
 class FakeProvider:
-    """Answer each request with the next of `answers`, in order; when they are used up, with status 500.
+    """Answer each request with the next of `answers`, in order; when they are used up, by `script`, else with status 500.
 
-    `held` is set while an answer is silent at its `hold_after`; `abandoned` when a client left before the end.
+    An answer may be a function of the request's JSON, as `script` is; functions of requests at once run at once, each in its
+    own thread (`fake_provider_requests` reads what was asked). `held` is set while an answer is silent at its `hold_after`;
+    `abandoned` when a client left before the end.
     """
 
     def __init__(
-        self, answers: Sequence[FakeAnswer | FakeFailure] = (), *, served_models: Sequence[str] = ("fake",)
+        self,
+        answers: Sequence[Scripted] = (),
+        *,
+        script: Scripted | None = None,
+        served_models: Sequence[str] = ("fake",),
     ) -> None:
-        self.answers: deque[FakeAnswer | FakeFailure] = deque(answers)
+        self.answers: deque[Scripted] = deque(answers)
+        self.script = script
         self.served_models = tuple(served_models)
         self.requests: list[RecordedRequest] = []
         self.held = threading.Event()
@@ -80,13 +107,30 @@ class FakeProvider:
         """Return the model calls among the requests."""
         return [request for request in self.requests if request.method == "POST"]
 
-    def add(self, *answers: FakeAnswer | FakeFailure) -> None:
+    def add(self, *answers: Scripted) -> None:
         """Script more answers."""
         self.answers.extend(answers)
 
+    def violations(self) -> list[Violation]:
+        """Return every rule that any body of a model call breaks."""
+        return [violation for request in self.asked for violation in request.violations()]
+
+    def answer_to(self, body: dict[str, Any]) -> FakeAnswer | FakeFailure:
+        """Return what is said to a request."""
+        try:
+            scripted = self.answers.popleft()
+        except IndexError:
+            scripted = self.script or FakeFailure(500, "no answer is scripted", "server_error")
+        return scripted(body) if callable(scripted) else scripted
+
     def release(self) -> None:
-        """Let held answers go on."""
+        """Let held answers go on, and those that would still be held."""
         self._released.set()
+
+    def hold_again(self) -> None:
+        """Let later answers hold again after a release."""
+        self._released.clear()
+        self.held.clear()
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -111,10 +155,15 @@ class FakeProvider:
                 return False
         return not self._closing.is_set()
 
+    def pause(self, seconds: float) -> None:
+        """Wait, or less when the provider closes."""
+        self._closing.wait(seconds)
+
 
 class _Server(ThreadingHTTPServer):
     provider: FakeProvider
     daemon_threads = True
+    request_queue_size = 512
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing: clients that go away are part of the script."""
@@ -146,14 +195,15 @@ class _Handler(BaseHTTPRequestHandler):
         path = self.path.partition("?")[0].removeprefix("/v1/")
         if path not in FORMATS:
             self._send(404, b'{"error":{"message":"unknown path"}}')
-        elif not provider.answers:
-            self._send(500, FakeFailure(500, "no answer is scripted", "server_error").content())
+            return
+        asked = json.loads(body)
+        answer = provider.answer_to(asked)
+        if isinstance(answer, FakeAnswer):
+            self._stream(answer, path, events=FORMATS[path](answer, str(asked.get("model"))))
+        elif answer.status:
+            self._send(answer.status, answer.content(), dict(answer.headers))
         else:
-            answer = provider.answers.popleft()
-            if isinstance(answer, FakeFailure):
-                self._send(answer.status, answer.content(), dict(answer.headers))
-            else:
-                self._stream(answer, FORMATS[path](answer, str(json.loads(body).get("model"))))
+            self.close_connection = True
 
     def _record(self, body: bytes) -> FakeProvider:
         headers = {name.lower(): value for name, value in self.headers.items()}
@@ -168,29 +218,39 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def _stream(self, answer: FakeAnswer, events: Iterator[bytes]) -> None:
+    def _stream(self, answer: FakeAnswer, path: str, *, events: Iterator[bytes]) -> None:
+        provider = self.server.provider
+        if answer.hold_after == BEFORE_HEADERS and not provider.hold(self.connection):
+            self.close_connection = True
+            return
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")
         self.send_header("transfer-encoding", "chunked")
         self.end_headers()
         try:
-            for number, event in enumerate(events):
-                if number == answer.hold_after and not self.server.provider.hold(self.connection):
-                    self.close_connection = True
-                    return
-                if number == answer.cut_after:
-                    self.close_connection = True
-                    return
-                if number == answer.fail_after and answer.failure:
-                    self._chunk(b"event: error\ndata: " + answer.failure.content() + b"\n\n")
-                    break
-                if number == answer.end_after:
-                    break
-                self._chunk(event)
-            self.wfile.write(b"0\r\n\r\n")
+            self._events(answer, path, events=events)
+        except FakeCut:
+            self.close_connection = True
         except OSError:
             self.close_connection = True
-            self.server.provider.abandoned.set()
+            provider.abandoned.set()
+
+    def _events(self, answer: FakeAnswer, path: str, *, events: Iterator[bytes]) -> None:
+        provider = self.server.provider
+        for number, event in enumerate(events):
+            if number == answer.hold_after and not provider.hold(self.connection):
+                raise FakeCut
+            if number == answer.cut_after:
+                raise FakeCut
+            if number == answer.fail_after and answer.failure:
+                self._chunk(answer.failure.as_event(path))
+                break
+            if number == answer.end_after:
+                break
+            if answer.drip_s:
+                provider.pause(answer.drip_s)
+            self._chunk(event)
+        self.wfile.write(b"0\r\n\r\n")
 
     def _chunk(self, content: bytes) -> None:
         self.wfile.write(b"%x\r\n%s\r\n" % (len(content), content))
