@@ -23,7 +23,7 @@ class UserMessageEvent(SessionEvent):
 
     `queued` messages came through a channel and wait until a turn consumes them; they appear in the window where they were
     consumed. A message that a program adds by itself stands where it was added. `busy` is the policy in force when a queued
-    one arrived, with `due_at` where it waits for quiet.
+    one arrived, with `due_at` where it waits for quiet; `deliver` says that the answer goes out through its channel.
     """
 
     event_type: Literal["user_message"] = "user_message"
@@ -34,6 +34,7 @@ class UserMessageEvent(SessionEvent):
     reply_to: dict[str, Any] | None = None
     queued: Flag = False
     busy: dict[str, Any] | None = None
+    deliver: Flag | None = None
     metadata: dict[str, Any] = Field(default_factory=dict)
     blobs: list[BlobReference] | None = None
 

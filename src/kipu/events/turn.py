@@ -73,7 +73,8 @@ class ApprovalDecisionEvent(SessionEvent):
     decision: str
     by: str
     scope: str | None = None
-    arguments: dict[str, Any] | None = None
+    arguments: dict[str, Any] | None = None  # what to run it with instead, where a person changed them
+    reason: str | None = None
 
 
 class TurnFinishedEvent(SessionEvent):
@@ -95,10 +96,11 @@ class MessageSettledEvent(SessionEvent):
 
 
 class DeliveryEvent(SessionEvent):
-    """A reply went out, or failed to."""
+    """A reply went out, or failed to. `answers` are the messages that nobody owes an answer any more."""
 
     event_type: Literal["delivery"] = "delivery"
     message_seq: Seq
     address: dict[str, Any] = Field(default_factory=dict)
     status: str
     platform_message_id: str | None = None
+    answers: list[Seq] | None = None

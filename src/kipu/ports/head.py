@@ -95,6 +95,8 @@ class Head:
     decided: bool = False
     stop: str | None = None  # the turn that somebody asked to end
     not_before: str | None = None
+    quiet_until: str | None = None  # set by each arrival: while no turn is open, the waiting messages are due then
+    undelivered: tuple[int, ...] = ()  # messages whose answer still has to go out through their channel
     due_at: str | None = None  # derived: None = no work, "" = at once
     lease_owner: str | None = None
     lease_token: int = 0  # grows with every claim, kept after release
@@ -107,7 +109,7 @@ class Head:
         return self.title or self.first_text or self.session_id
 
 
-_TUPLES = ("tags", "pins", "waiting")
+_TUPLES = ("tags", "pins", "waiting", "undelivered")
 _NAMES = tuple(f.name for f in fields(Head))
 
 
@@ -208,7 +210,8 @@ def due_at(row: Mapping[str, Any]) -> str | None:
     """Return when the session wants a worker: None for never, "" for at once, else the time it becomes due.
 
     There is work when a message waits and no turn is open, when a turn is open and not parked (its worker died), when a
-    parked turn has a decision or an expiry, and when somebody asked an open turn to stop (flows.md).
+    parked turn has a decision or an expiry, and when somebody asked an open turn to stop (flows.md). Quiet time delays only
+    messages that wait: what arrives while a turn is open changes nothing about when that turn is due.
     """
     not_before: str | None = row.get("not_before")
     if row.get("open_turn"):
@@ -217,4 +220,4 @@ def due_at(row: Mapping[str, Any]) -> str | None:
         if row.get("parked"):
             return "" if row.get("decided") else not_before
         return not_before or ""
-    return (not_before or "") if row.get("waiting") else None
+    return max(not_before or "", row.get("quiet_until") or "") if row.get("waiting") else None

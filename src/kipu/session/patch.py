@@ -114,11 +114,21 @@ def _user_message(patch: _Patch, index: int, event: SessionEvent) -> None:
     message = cast(conversation.UserMessageEvent, event)
     text = text_of(message.content)
     if message.queued:
-        patch.of("insert_at").setdefault("waiting", []).append(index)
+        _waits(patch, index, message)
     if one_line(text):
         patch.of("default").setdefault("first_text", one_line(text))
     patch.preview(index, event, text=text)
     patch.active(index)
+
+
+def _waits(patch: _Patch, index: int, message: conversation.UserMessageEvent) -> None:
+    patch.of("insert_at").setdefault("waiting", []).append(index)
+    if message.deliver:
+        patch.of("insert_at").setdefault("undelivered", []).append(index)
+    busy = message.busy or {}
+    if "behind" not in busy:  # else what it stands behind is due before its quiet time is over
+        due_at = busy.get("due_at")
+        patch.put(quiet_until=due_at if isinstance(due_at, str) else None)
 
 
 def _agent_message(patch: _Patch, index: int, event: SessionEvent) -> None:
@@ -184,6 +194,12 @@ def _turn_finished(patch: _Patch, index: int, event: SessionEvent) -> None:
 
 def _message_settled(patch: _Patch, index: int, event: SessionEvent) -> None:
     _consume(patch, cast(turn.MessageSettledEvent, event).seqs)
+
+
+def _delivery(patch: _Patch, index: int, event: SessionEvent) -> None:
+    answers = cast(turn.DeliveryEvent, event).answers
+    if answers:
+        patch.of("discard").setdefault("undelivered", []).extend(answers)
 
 
 def _compaction(patch: _Patch, index: int, event: SessionEvent) -> None:
@@ -261,5 +277,6 @@ _HANDLERS: dict[str, Callable[[_Patch, int, SessionEvent], None]] = {
     "status_changed": _status_changed,
     "key_bound": _key_bound,
     "event_pinned": _event_pinned,
+    "delivery": _delivery,
     "note": _note,
 }
