@@ -40,7 +40,7 @@ from kipu.ports.head import Head
 from kipu.ports.principal import Principal
 from kipu.ports.store import Appended, Binding, EventStore, Page, SessionQuery
 from kipu.ports.tokens import TokenCounter
-from kipu.session.key import SessionKey
+from kipu.session.key import SessionKey, arrival_key
 from kipu.session.patch import patch_for
 
 logger = logging.getLogger(__name__)
@@ -325,8 +325,13 @@ class SessionManager(BaseSessionManager):
         arrival = None
         if message.source_message_id is not None:
             channel = message.channel or parsed.channel
-            parts = (caller.tenant, channel, parsed.account or "", message.source_message_id, revision)
-            arrival = "arrival:" + "/".join(part.replace("%", "%25").replace("/", "%2F") for part in parts)
+            arrival = arrival_key(
+                tenant=caller.tenant,
+                channel=channel,
+                account=parsed.account or "",
+                source_message_id=message.source_message_id,
+                revision=revision,
+            )
         appended, _ = await session.append([message], principal=caller, idempotency_key=arrival)
         return appended
 

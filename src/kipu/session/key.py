@@ -75,6 +75,12 @@ class SessionKey:
         return cls(unquote(channel, errors="strict"), unquote(chat_id, errors="strict"), **named)
 
 
+def arrival_key(*, tenant: str, channel: str, account: str, source_message_id: str, revision: str = "") -> str:
+    """Return the idempotency key of a message from outside: the same delivery twice has the same one (C4)."""
+    parts = (tenant, channel, account, source_message_id, revision)
+    return "arrival:" + "/".join(part.replace("%", "%25").replace("/", "%2F") for part in parts)
+
+
 def _checked(name: str, value: object) -> str:
     if not isinstance(value, str) or not value.strip():
         raise InvalidSessionKeyError(key=value, reason=f"its {name} is empty")
