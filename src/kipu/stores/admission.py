@@ -6,8 +6,7 @@ Every store asks here, inside its transaction and before it writes anything, so 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from kipu.errors import (
     ConflictError,
@@ -27,8 +26,7 @@ from kipu.stores.times import iso_from_us
 Row = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class AppendRequest:
+class AppendRequest(NamedTuple):
     """What one caller of `append` asked for."""
 
     session_id: str

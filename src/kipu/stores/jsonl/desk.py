@@ -169,8 +169,7 @@ class Desk:
         """Forget every term."""
         with self._shelf.indexing(wait_s=WAIT_S) as index, index.transaction():
             search_table.clear(index.connection)
-            head_table.forget_indexed(index.connection, store=self._shelf.settings.url)
-            index.forget_rows()
+            index.heads.forget_indexed()
 
     def changed(self) -> bool:
         """Return True when somebody has appended since this was asked last."""

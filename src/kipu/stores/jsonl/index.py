@@ -24,6 +24,7 @@ from kipu.stores.jsonl.scan import KeyPlace
 from kipu.stores.tables import head_table, key_tables, schema, search_table
 from kipu.stores.tables.head_query import same_json
 from kipu.stores.tables.head_table import HeadRow
+from kipu.stores.tables.heads import Heads
 
 FILE = "index.sqlite"
 VERSION = 1
@@ -52,9 +53,7 @@ class Index:
         self._in_memory = in_memory
         self._connection: apsw.Connection | None = None
         self._inode = 0
-        self._rows: dict[str, HeadRow] = {}  # as this connection wrote them, while nobody else has written
-        self._version = 0
-        self._version_cell = ctypes.c_uint(0)
+        self._heads: Heads | None = None
 
     # -- the file --------------------------------------------------------------------------------------------------------
 
@@ -103,6 +102,7 @@ class Index:
 
     def _connect(self) -> None:
         self._connection = connection = apsw.Connection(self._path)
+        self._heads = Heads(connection, store=self._url)
         connection.set_busy_timeout(10_000)
         connection.create_scalar_function("kipu_same", same_json, 2, deterministic=True)
         self.sql("PRAGMA journal_mode = WAL")
@@ -115,8 +115,6 @@ class Index:
             flag = ctypes.c_int(1)
             connection.file_control("main", apsw.SQLITE_FCNTL_PERSIST_WAL, ctypes.addressof(flag))
             self._inode = os.stat(self._path).st_ino
-        self._rows.clear()
-        self._version = -1
 
     def close(self) -> None:
         """Close the connection, leaving a short write-ahead log where nobody else needs it."""
@@ -126,14 +124,18 @@ class Index:
                 with suppress(apsw.Error):  # it is a cache, and its log works as well where it is
                     self.sql("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
             self._connection.close()
-            self._connection = None
-            self._rows.clear()
+            self._connection = self._heads = None
 
     @property
     def _open(self) -> apsw.Connection:
-        if self._connection is None:
+        return self.heads.connection
+
+    @property
+    def heads(self) -> Heads:
+        """Return the heads of the open file."""
+        if self._heads is None:
             raise StoreCorruptError(store=self._url, reason="its index is not open")
-        return self._connection
+        return self._heads
 
     @property
     def connection(self) -> apsw.Connection:
@@ -147,44 +149,23 @@ class Index:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Make what is done inside happen together."""
+        heads = self.heads
         self.sql("BEGIN IMMEDIATE")
         try:
-            self._forget_stale()
+            heads.begin()
             yield
+            self.sql("COMMIT")
         except BaseException:
-            self._rows.clear()
-            if self._connection is not None and self._connection.in_transaction:
+            heads.forget()
+            if heads.connection.in_transaction:
                 self.sql("ROLLBACK")
             raise
-        self.sql("COMMIT")
-        # Our own commit counts too, and nobody else's is seen before the next transaction begins.
-        self._version = self._data_version()
-
-    def forget_rows(self) -> None:
-        """Forget what this connection remembers of heads: the shared tables were changed beside it."""
-        self._rows.clear()
-
-    def _data_version(self) -> int:
-        """Return a number that changes when another connection has committed; true inside a transaction."""
-        self._open.file_control("main", apsw.SQLITE_FCNTL_DATA_VERSION, ctypes.addressof(self._version_cell))
-        return self._version_cell.value
-
-    def _forget_stale(self) -> None:
-        version = self._data_version()
-        if version != self._version:
-            self._rows.clear()
-            self._version = version
 
     # -- heads and logs --------------------------------------------------------------------------------------------------
 
     def row(self, session_id: str) -> HeadRow | None:
         """Return the head row as it is cached, inside a transaction."""
-        found = self._rows.get(session_id)
-        if found is None:
-            found = head_table.load(self._open, session_id, store=self._url)
-            if found is not None:
-                self._rows[session_id] = found
-        return found
+        return self.heads.load(session_id)
 
     def entry(self, session_id: str) -> LogEntry | None:
         """Return what is remembered of a log, or None when nothing is that can be believed."""
@@ -245,24 +226,18 @@ class Index:
         return known.number
 
     def _put_row(self, known: HeadRow | None, row: JsonObject) -> int:
-        if known is None:
-            number = head_table.insert(self._open, row)
-        else:
-            number = known.number
-            head_table.update(self._open, known, after=row)
-        self._rows[row["session_id"]] = HeadRow(number, row)
-        return number
+        heads = self.heads
+        return (heads.insert(row) if known is None else heads.update(known, after=row)).number
 
     def remove(self, session_id: str) -> dict[str, int]:
         """Forget a session, inside a transaction; return how much went."""
-        self._rows.pop(session_id, None)
         number = head_table.number_of(self._open, session_id)
         if number is None:
             return {}
         terms = search_table.remove_session(self._open, number)
         removed = {"search": terms, **key_tables.remove_session(self._open, number)}
         self.sql("DELETE FROM pending WHERE session_id = ?", (session_id,))
-        head_table.delete(self._open, number)
+        self.heads.delete(session_id, number)
         return {**removed, "heads": 1}
 
     def empty_wal(self) -> None:

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import apsw
-
 from kipu.ports.head import apply_patch
 from kipu.ports.owner import Liveness
 from kipu.ports.store import Appended
 from kipu.stores.admission import AppendRequest, admit
 from kipu.stores.sqlite import event_table
-from kipu.stores.tables import head_table, key_tables
+from kipu.stores.tables import key_tables
+from kipu.stores.tables.heads import Heads
 
 
-def append_records(
-    connection: apsw.Connection, request: AppendRequest, *, now_us: int, liveness: Liveness, store: str
-) -> Appended:
+def append_records(heads: Heads, request: AppendRequest, *, now_us: int, liveness: Liveness) -> Appended:
     """Append the request's records, its head patch, binding and key, or raise with nothing written."""
+    connection = heads.connection
     key, session_id, records, bind = request.idempotency_key, request.session_id, request.records, request.bind
     if key is not None:
         known = key_tables.outcome(connection, key, now_us=now_us)
         if known is not None:
             return known
-    row = head_table.load(connection, session_id, store=store)
+    row = heads.load(session_id)
     before = admit(
         request,
         row.data if row is not None else None,
@@ -34,11 +32,7 @@ def append_records(
     timestamps = [record.timestamp for record in records]
     tokens = sum([record.tokens for record in records])
     after = apply_patch(before, request.head, first_seq=first_seq, timestamps=timestamps, tokens=tokens)
-    if row is None:
-        number = head_table.insert(connection, after)
-    else:
-        number = row.number
-        head_table.update(connection, row, after=after)
+    number = (heads.insert(after) if row is None else heads.update(row, after=after)).number
     event_table.insert(connection, number, session_id=session_id, first_seq=first_seq, records=records)
     appended = Appended(session_id, first_seq, after["last_seq"])
     if bind is not None:

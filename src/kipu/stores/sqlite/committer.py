@@ -14,6 +14,7 @@ import apsw
 from kipu.errors import KipuError, StoreClosedError, StoreUnavailableError
 from kipu.stores.sqlite.connection import BUSY_TIMEOUT_S, wait_fairly
 from kipu.stores.tables.driver_errors import translate
+from kipu.stores.tables.heads import Heads
 
 T = TypeVar("T")
 
@@ -34,7 +35,7 @@ class Job(Generic[T]):
 
     def __init__(
         self,
-        run: Callable[[apsw.Connection], T],
+        run: Callable[[Heads], T],
         *,
         synced: bool = False,
         urgent: bool = False,
@@ -59,15 +60,17 @@ class Committer:
 
     def __init__(
         self,
-        connection: apsw.Connection,
+        heads: Heads,
         *,
         store: str,
         durability: str,
         wal: bool,
         committed: Callable[[], None],
     ) -> None:
-        self._connection = connection
-        self._inode = os.stat(connection.filename).st_ino
+        self._heads = heads
+        self._connection = heads.connection
+        self._path = heads.connection.filename
+        self._inode = os.stat(self._path).st_ino
         self._store = store
         self._durability = durability
         self._wal = wal
@@ -224,7 +227,7 @@ class Committer:
         for job in batch:
             if job.outside:
                 try:
-                    job.result = job.run(self._connection)
+                    job.result = job.run(self._heads)
                 except Exception as error:  # noqa: BLE001 - as above
                     self._roll_back()
                     self._fail([job], error)
@@ -262,7 +265,7 @@ class Committer:
     def _is_in_its_place(self) -> bool:
         """Return False where the path leads to another file: its log and ours would have one name, and ruin each other."""
         try:
-            return os.stat(self._connection.filename).st_ino == self._inode
+            return os.stat(self._path).st_ino == self._inode
         except OSError:
             return False
 
@@ -277,15 +280,16 @@ class Committer:
 
     def _run(self, batch: list[Job[Any]]) -> None:
         """Do every job and commit; the transaction has begun."""
-        connection = self._connection
+        heads = self._heads
         try:
+            heads.begin()
             for job in batch:
                 try:
-                    job.result = job.run(connection)
+                    job.result = job.run(heads)
                 except KipuError as refusal:
                     job.error = refusal
             start_s = time.perf_counter()
-            connection.execute("COMMIT")
+            self._connection.execute("COMMIT")
         except BaseException as error:
             self._roll_back()
             if not isinstance(error, Exception):
@@ -317,6 +321,7 @@ class Committer:
                 job.error = ours or error
 
     def _roll_back(self) -> None:
+        self._heads.forget()
         try:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")

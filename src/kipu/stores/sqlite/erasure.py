@@ -12,17 +12,17 @@ from kipu.ports.store import ErasureReceipt, Lease
 from kipu.stores.leasing import holds
 from kipu.stores.sqlite import event_table
 from kipu.stores.sqlite.connection import DatabaseFile
-from kipu.stores.tables import head_table, key_tables, search_table
+from kipu.stores.tables import key_tables, search_table
+from kipu.stores.tables.heads import Heads
 from kipu.stores.tables.scrub import scrub
 
 READERS_WAIT_S = 5.0
 
 
-def erase_rows(
-    connection: apsw.Connection, session_id: str, *, lease: Lease, erased_at: str, store: str
-) -> ErasureReceipt:
+def erase_rows(heads: Heads, session_id: str, *, lease: Lease, erased_at: str) -> ErasureReceipt:
     """Remove every row of the session and leave a tombstone; of an unfinished erasure, return its receipt."""
-    row = head_table.load(connection, session_id, store=store)
+    connection = heads.connection
+    row = heads.load(session_id)
     if row is None:
         for receipt in key_tables.unfinished(connection, session_id):
             return receipt
@@ -35,13 +35,13 @@ def erase_rows(
     connection.execute("DELETE FROM blobs WHERE session = ?", (number,))
     removed["blobs"] = connection.changes()
     removed |= key_tables.remove_session(connection, number)
-    head_table.delete(connection, number)
+    heads.delete(session_id, number)
     removed["heads"] = 1
     key_tables.bury(connection, session_id, erased_at=erased_at, removed=removed)
     return ErasureReceipt(session_id, erased_at, removed)
 
 
-def purge(connection: apsw.Connection, file: DatabaseFile) -> None:
+def purge(heads: Heads, file: DatabaseFile) -> None:
     """Remove the copies that rows leave in the log and in pages, then finish the tombstones.
 
     Raises: StoreUnavailableError while readers keep the log in use; the tombstones stay unfinished, and a later call goes on.
@@ -50,7 +50,7 @@ def purge(connection: apsw.Connection, file: DatabaseFile) -> None:
     scrubber = file.connect()
     try:
         while True:
-            empty_log(connection, store=file.url, deadline_s=deadline_s)
+            empty_log(heads.connection, store=file.url, deadline_s=deadline_s)
             scrubber.execute("BEGIN IMMEDIATE")
             if _log_is_empty(scrubber):
                 break

@@ -53,6 +53,7 @@ from kipu.stores.sqlite.verification import verify
 from kipu.stores.tables import head_table, key_tables, search_table
 from kipu.stores.tables.driver_errors import translated
 from kipu.stores.tables.engine import check_engine
+from kipu.stores.tables.heads import Heads
 from kipu.stores.times import iso_from_us
 
 T = TypeVar("T")
@@ -91,7 +92,11 @@ class SqliteStore:
         self._readers = Readers(file)
         self._announcer = Announcer(file.url, changed=self._readers.changed)
         self._committer = Committer(
-            writer, store=file.url, durability=durability, wal=file.wal, committed=self._announcer.announce
+            Heads(writer, store=file.url),
+            store=file.url,
+            durability=durability,
+            wal=file.wal,
+            committed=self._announcer.announce,
         )
 
     @classmethod
@@ -167,11 +172,10 @@ class SqliteStore:
         """Append `records` as one batch; durable on return at the store's level."""
         request = AppendRequest(session_id, records, head, bind, token, expected_seq, idempotency_key)
 
-        def run(connection: apsw.Connection) -> Appended:
-            now_us = self._clock.now_us()
-            return append_records(connection, request, now_us=now_us, liveness=self._liveness, store=self._url)
+        def run(heads: Heads) -> Appended:
+            return append_records(heads, request, now_us=self._clock.now_us(), liveness=self._liveness)
 
-        urgent, heavy = any(record.urgent for record in records), _is_heavy(records)
+        urgent, heavy = True in [record.urgent for record in records], _is_heavy(records)
         return await self._submit(Job(run, synced=True, urgent=urgent, heavy=heavy, events=len(records)))
 
     async def read(
@@ -224,7 +228,7 @@ class SqliteStore:
         for start in starts:
             some = entries[start : start + _INDEX_AT_ONCE]
             moved = indexed if start == starts[-1] else {}
-            run = partial(changes.index, entries=some, indexed=moved, store=self._url)
+            run = partial(changes.index, entries=some, indexed=moved)
             await self._submit(Job(run, heavy=True))
 
     async def search(self, query: SearchQuery) -> Page[Hit]:
@@ -234,11 +238,11 @@ class SqliteStore:
 
     async def drop_index(self) -> None:
         """Forget every term and set every `indexed_seq` to 0."""
-        await self._submit(Job(partial(changes.drop_index, store=self._url), heavy=True))
+        await self._submit(Job(changes.drop_index, heavy=True))
 
     async def bind(self, key: str, session_id: str, *, expected: str | None = None) -> None:
         """Make `key` lead to `session_id` if it now leads to `expected`."""
-        run = partial(changes.bind, key=key, session_id=session_id, expected=expected, store=self._url)
+        run = partial(changes.bind, key=key, session_id=session_id, expected=expected)
         await self._submit(Job(run, synced=True, urgent=True))
 
     async def resolve(self, key: str) -> str | None:
@@ -254,25 +258,23 @@ class SqliteStore:
     async def claim(self, session_id: str, *, owner: str, ttl_s: float) -> Lease | None:
         """Return a lease with the next token, or None while another owner's is live."""
 
-        def run(connection: apsw.Connection) -> Lease | None:
+        def run(heads: Heads) -> Lease | None:
             now_us, liveness = self._clock.now_us(), self._liveness
-            return changes.claim(
-                connection, session_id, owner=owner, ttl_s=ttl_s, now_us=now_us, liveness=liveness, store=self._url
-            )
+            return changes.claim(heads, session_id, owner=owner, ttl_s=ttl_s, now_us=now_us, liveness=liveness)
 
         return await self._submit(Job(run))
 
     async def renew(self, lease: Lease) -> Lease:
         """Return the lease with a later expiry."""
 
-        def run(connection: apsw.Connection) -> Lease:
-            return changes.renew(connection, lease, now_us=self._clock.now_us(), store=self._url)
+        def run(heads: Heads) -> Lease:
+            return changes.renew(heads, lease, now_us=self._clock.now_us())
 
         return await self._submit(Job(run))
 
     async def release(self, lease: Lease, *, expected_seq: int | None = None) -> bool:
         """Give the lease back; False, still holding it, if something arrived since `expected_seq`."""
-        run = partial(changes.release, lease=lease, expected_seq=expected_seq, store=self._url)
+        run = partial(changes.release, lease=lease, expected_seq=expected_seq)
         return await self._submit(Job(run))
 
     async def runnable(self, *, now: str, limit: int) -> builtins.list[Head]:
@@ -297,7 +299,7 @@ class SqliteStore:
 
     async def put_blob(self, session_id: str, data: bytes) -> str:
         """Keep `data` durably and return its digest."""
-        run = partial(changes.put_blob, session_id=session_id, data=bytes(data), store=self._url)
+        run = partial(changes.put_blob, session_id=session_id, data=bytes(data))
         return await self._submit(Job(run, synced=True, urgent=True, heavy=len(data) > _QUICK_BYTES))
 
     async def get_blob(self, session_id: str, digest: str) -> bytes:
@@ -323,7 +325,7 @@ class SqliteStore:
     async def erase(self, session_id: str, *, lease: Lease) -> ErasureReceipt:
         """Remove every byte of the session, leave a tombstone, and go on where a killed erasure was."""
         erased_at = iso_from_us(self._clock.now_us())
-        run = partial(erasure.erase_rows, session_id=session_id, lease=lease, erased_at=erased_at, store=self._url)
+        run = partial(erasure.erase_rows, session_id=session_id, lease=lease, erased_at=erased_at)
         receipt = await self._submit(Job(run, synced=True, urgent=True, heavy=True))
         await self._submit(Job(partial(erasure.purge, file=self._file), outside=True))
         return receipt

@@ -33,7 +33,6 @@ _COLUMNS = (
 )
 _INSERT = f"INSERT INTO heads(session_id, data, crc, {', '.join(_COLUMNS)}) VALUES ({', '.join('?' * 16)})"
 _LOAD = "SELECT id, data, crc FROM heads WHERE session_id = ?"
-_LOAD_NUMBER = "SELECT session_id, data, crc FROM heads WHERE id = ?"
 _DUE = """
 SELECT session_id, data, crc, lease_owner, lease_until FROM heads WHERE due_at IS NOT NULL AND due_at <= ?
 ORDER BY due_at, json_extract(data, '$.last_event_at'), session_id
@@ -43,10 +42,11 @@ TAG_FENCE = "\x1f"
 
 
 class HeadRow(NamedTuple):
-    """A head and its session's number in the database."""
+    """A head, its session's number in the database, and its columns where they were computed already."""
 
     number: int
     data: dict[str, Any]
+    columns: tuple[Any, ...] | None = None
 
 
 def load(connection: apsw.Connection, session_id: str, *, store: str) -> HeadRow | None:
@@ -55,55 +55,37 @@ def load(connection: apsw.Connection, session_id: str, *, store: str) -> HeadRow
     return None if row is None else HeadRow(row[0], _checked(session_id, row[1], row[2], store=store))
 
 
-def load_number(connection: apsw.Connection, number: int, *, store: str) -> HeadRow | None:
-    """Return the row of a session by its number."""
-    row = connection.execute(_LOAD_NUMBER, (number,)).fetchone()
-    return None if row is None else HeadRow(number, _checked(row[0], row[1], row[2], store=store))
-
-
 def number_of(connection: apsw.Connection, session_id: str) -> int | None:
     """Return the session's number, or None where there is no such session."""
     row = connection.execute("SELECT id FROM heads WHERE session_id = ?", (session_id,)).fetchone()
     return None if row is None else int(row[0])
 
 
-def insert(connection: apsw.Connection, data: Mapping[str, Any]) -> int:
-    """Add the head of a new session and return its number."""
-    text = orjson.dumps(data)
-    connection.execute(_INSERT, (data["session_id"], text.decode(), zlib.crc32(text), *_columns(data)))
-    return connection.last_insert_rowid()
+def insert(connection: apsw.Connection, data: dict[str, Any]) -> HeadRow:
+    """Add the head of a new session."""
+    text, columns = orjson.dumps(data), _columns(data)
+    connection.execute(_INSERT, (data["session_id"], text.decode(), zlib.crc32(text), *columns))
+    return HeadRow(connection.last_insert_rowid(), data, columns)
 
 
-def update(connection: apsw.Connection, row: HeadRow, *, after: Mapping[str, Any]) -> None:
+def update(connection: apsw.Connection, row: HeadRow, *, after: dict[str, Any]) -> HeadRow:
     """Replace the head; columns that stay are not named, so that their indexes stay untouched."""
-    text = orjson.dumps(after)
-    names, values = ["data", "crc"], [text.decode(), zlib.crc32(text)]
-    for name, old, new in zip(_COLUMNS, _columns(row.data), _columns(after), strict=True):
-        if old != new:
-            names.append(name)
-            values.append(new)
-    connection.execute(f"UPDATE heads SET {'=?, '.join(names)}=? WHERE id = ?", (*values, row.number))
+    text, columns = orjson.dumps(after), _columns(after)
+    before = row.columns or _columns(row.data)
+    names, values = "data=?, crc=?", [text.decode(), zlib.crc32(text)]
+    if columns != before:
+        for name, old, new in zip(_COLUMNS, before, columns, strict=True):
+            if old != new:
+                names += f", {name}=?"
+                values.append(new)
+    values.append(row.number)
+    connection.execute(f"UPDATE heads SET {names} WHERE id = ?", values)
+    return HeadRow(row.number, after, columns)
 
 
 def delete(connection: apsw.Connection, number: int) -> None:
     """Remove the head."""
     connection.execute("DELETE FROM heads WHERE id = ?", (number,))
-
-
-def set_indexed(connection: apsw.Connection, session_id: str, *, seq: int, store: str) -> None:
-    """Move `indexed_seq` forward to `seq`; a session that is gone is passed over."""
-    row = load(connection, session_id, store=store)
-    if row is not None and row.data.get("indexed_seq", 0) < seq:
-        update(connection, row, after={**row.data, "indexed_seq": seq})
-
-
-def forget_indexed(connection: apsw.Connection, *, store: str) -> None:
-    """Set every `indexed_seq` to 0."""
-    numbers = [number for (number,) in connection.execute("SELECT id FROM heads")]
-    for number in numbers:
-        row = load_number(connection, number, store=store)
-        if row is not None:
-            update(connection, row, after={**row.data, "indexed_seq": 0})
 
 
 def page(connection: apsw.Connection, query: SessionQuery) -> Page[Head]:
