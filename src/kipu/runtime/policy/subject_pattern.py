@@ -100,7 +100,7 @@ class SubjectPattern:
 def split_commands(splitter: Splitter, subject: str) -> list[str]:
     """Return the simple commands of a command line; none where it cannot be told what they are."""
     try:
-        return [command for command in splitter(subject) or () if command.strip()]
+        return [stripped for command in splitter(subject) or () if (stripped := command.strip())]
     except (ValueError, RecursionError):
         return []
 
