@@ -402,6 +402,10 @@ class SessionManager(BaseSessionManager):
 
     # ---- small things ----------------------------------------------------------------------------------------------
 
+    def now_us(self) -> int:
+        """Return the time as this manager's clock tells it, in microseconds since 1970."""
+        return self._clock.now_us()
+
     def mint(self, prefix: str) -> str:
         """Return a new id that sorts by time, such as `sess_…` or `turn_…`."""
         return ids.prefixed_id(prefix, self._clock.now_us() // 1000, random=self._entropy.random_bytes(10))
