@@ -1,22 +1,22 @@
-"""Models behind pydantic_ai: the only module that knows that library. Import it when a model is wanted, not before."""
+"""Models behind pydantic_ai. Import it when a model is wanted, not before.
+
+This module and `pydantic_ai_window` are the only ones that know that library.
+"""
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any, cast
 
 from pydantic_ai import direct, exceptions, messages, models
 from pydantic_ai.providers import Provider, infer_provider
 from pydantic_ai.settings import ModelSettings
-from pydantic_ai.tools import ToolDefinition
 from pydantic_core import to_jsonable_python
 
 from kipu.errors import ConfigurationError, ModelError, ModelNameError, ModelStreamCutError
 from kipu.ports.model import (
-    BlobReader,
     JsonObject,
     ModelDescription,
     ModelEvent,
@@ -28,8 +28,9 @@ from kipu.ports.model import (
     TextDelta,
     ToolCallDelta,
 )
-from kipu.runtime.models.opaque import TIED_FIELDS, AssistantPart, unpack_parts
+from kipu.runtime.models.opaque import TIED_FIELDS, AssistantPart
 from kipu.runtime.models.provider_errors import Category, Failure, translate
+from kipu.runtime.models.pydantic_ai_window import ToolNames, WindowMapping, is_a, tool_definitions
 from kipu.runtime.models.reply import build_reply, neutral_call
 from kipu.runtime.models.reply_stream import ReplyStream
 from kipu.runtime.models.settings import provider_settings
@@ -50,6 +51,8 @@ CATEGORIES: tuple[tuple[type[Exception], Category], ...] = (
     (exceptions.ModelAPIError, "unavailable"),
     (exceptions.UnexpectedModelBehavior, "answer"),
 )
+# What the library raises where it cannot put a part of the window into the provider's terms, before anything is sent.
+UNSENDABLE = (NotImplementedError, RuntimeError)
 # The vendors' clients that would try again by themselves; other models warn about a setting they do not have.
 RETRYING_CLIENTS = ("OpenAIChatModel", "OpenAIResponsesModel", "AnthropicModel", "GroqModel")
 # Anthropic's signatures hold for every account; others seal reasoning for the account that asked.
@@ -137,7 +140,8 @@ class PydanticAIClient:
 
     def stream(self, request: ModelRequest) -> ReplyStream:
         """Return the answer as it comes."""
-        answer = _Answer(self._model, name=self._name, account=self._account)
+        names = ToolNames(request.tools)
+        answer = _Answer(self._model, name=self._name, account=self._account, names=names)
         return ReplyStream(self._events(request, answer), answer.partial)
 
     async def aclose(self) -> None:
@@ -148,7 +152,9 @@ class PydanticAIClient:
 
     async def _events(self, request: ModelRequest, answer: _Answer) -> AsyncGenerator[ModelEvent, None]:
         settings = self._settings(request.settings)
-        window = await _Window(self._model, account=self._account, read_blob=request.read_blob).of(request.messages)
+        mapping = WindowMapping(self._model, self._account, answer.names, request.read_blob)
+        window = await mapping.of(request.messages)
+        tools = tool_definitions(request.tools, answer.names)
         try:
             if not self._entered:
                 self._entered = True
@@ -157,7 +163,7 @@ class PydanticAIClient:
                 self._model,
                 window,
                 model_settings=cast("ModelSettings", settings),
-                model_request_parameters=models.ModelRequestParameters(function_tools=_tools(request.tools)),
+                model_request_parameters=models.ModelRequestParameters(function_tools=tools),
                 instrument=False,
             ) as response:
                 answer.response = response
@@ -174,15 +180,17 @@ class PydanticAIClient:
 
     def _settings(self, settings: JsonObject) -> dict[str, Any]:
         chosen = provider_settings(settings)
-        if _is_a(self._model, "OpenAIResponsesModel"):
+        if is_a(self._model, "OpenAIResponsesModel"):
             chosen.setdefault("openai_store", False)  # the session is the only copy
-        if any(_is_a(self._model, name) for name in RETRYING_CLIENTS):
+        if any(is_a(self._model, name) for name in RETRYING_CLIENTS):
             # The caller decides about retries, with the session in view; a client that retries hides what the provider said.
             chosen.setdefault("max_retries", 0)
         return chosen
 
     def _translated(self, error: Exception, *, answering: bool) -> ModelError:
-        category: Category = next((found for kind, found in CATEGORIES if isinstance(error, kind)), "answer")
+        unsent = not answering and isinstance(error, UNSENDABLE) and not isinstance(error, exceptions.AgentRunError)
+        other: Category = "refused" if unsent else "answer"
+        category = next((found for kind, found in CATEGORIES if isinstance(error, kind)), other)
         failure = Failure(
             category,
             str(error),
@@ -200,11 +208,6 @@ class PydanticAIClient:
         )
 
 
-def _is_a(model: models.Model, class_name: str) -> bool:
-    """Return whether the model is of that class, without importing a vendor's package that may not be there."""
-    return any(kind.__name__ == class_name for kind in type(model).__mro__)
-
-
 def _secret(model: models.Model) -> str | None:
     key = getattr(getattr(model.provider, "client", None), "api_key", None)
     return key if isinstance(key, str) and key else None
@@ -215,25 +218,14 @@ def _account(model: models.Model, secret: str | None) -> str:
     return hashlib.sha256(f"{model.base_url}\0{owner}".encode()).hexdigest()[:16]
 
 
-def _tools(tools: Sequence[JsonObject]) -> list[ToolDefinition]:
-    return [
-        ToolDefinition(
-            name=tool["name"],
-            description=tool.get("description"),
-            parameters_json_schema=dict(tool.get("parameters") or {"type": "object", "properties": {}}),
-            strict=tool.get("strict"),
-        )
-        for tool in tools
-    ]
-
-
 class _Answer:
     """Follow one response: deltas out, the whole or partial reply at the end."""
 
-    def __init__(self, model: models.Model, *, name: str, account: str) -> None:
+    def __init__(self, model: models.Model, *, name: str, account: str, names: ToolNames) -> None:
         self._model = model
         self._name = name
         self._account = account
+        self.names = names
         self._calls: dict[int, int] = {}
         self.response: models.StreamedResponse | None = None
         self.began = False
@@ -254,7 +246,7 @@ class _Answer:
             return [ReasoningDelta(part.content)] if part.content else []
         if isinstance(part, messages.ToolCallPart):
             place = self._calls.setdefault(index, len(self._calls))
-            return [ToolCallDelta(place, part.tool_call_id, part.tool_name, _arguments(part.args))]
+            return [ToolCallDelta(place, part.tool_call_id, self.names.given(part.tool_name), _arguments(part.args))]
         return []
 
     def _grown(self, index: int, delta: messages.ModelResponsePartDelta) -> list[ModelEvent]:
@@ -283,7 +275,7 @@ class _Answer:
         response = self.response.get() if self.response else None
         if response is None or response.finish_reason is None or response.state == "incomplete":
             return False
-        if not _is_a(self._model, "OpenAIChatModel"):
+        if not is_a(self._model, "OpenAIChatModel"):
             return True
         # Here the library makes up a finish reason when none came. Usage comes last, so it is as good a sign of the end.
         details = response.provider_details or {}
@@ -296,7 +288,7 @@ class _Answer:
     def _reply(self, state: ReplyState) -> ModelReply:
         response = self.response.get() if self.response else messages.ModelResponse(parts=[])
         return build_reply(
-            [part for found in response.parts if (part := _part(found)) is not None],
+            [part for found in response.parts if (part := _part(found, self.names)) is not None],
             provider=self._model.system,
             model=self._model.model_name,
             state=state,
@@ -326,14 +318,14 @@ def _usage(response: messages.ModelResponse) -> ModelUsage:
     )
 
 
-def _part(part: messages.ModelResponsePart) -> AssistantPart | None:
+def _part(part: messages.ModelResponsePart, names: ToolNames) -> AssistantPart | None:
     if isinstance(part, messages.TextPart):
         return AssistantPart("text", part.content, tied=_tied(part))
     if isinstance(part, messages.ThinkingPart):
         sealed = part.signature or part.provider_details or part.id in THINKING_FIELDS
         return AssistantPart("thinking", part.content, tied=_tied(part) if sealed else None)
     if isinstance(part, messages.ToolCallPart):
-        call = neutral_call(part.tool_call_id, part.tool_name, arguments=_arguments(part.args))
+        call = neutral_call(part.tool_call_id, names.given(part.tool_name), arguments=_arguments(part.args))
         return AssistantPart("tool_call", call=call, tied=_tied(part))
     return None
 
@@ -342,80 +334,3 @@ def _tied(part: messages.TextPart | messages.ThinkingPart | messages.ToolCallPar
     tied = {name: value for name in TIED_FIELDS if (value := getattr(part, name, None)) is not None}
     # The provider's name alone ties nothing.
     return to_jsonable_python(tied) if set(tied) - {"provider_name"} else None
-
-
-class _Window:
-    """Turn neutral messages into the library's, one to one."""
-
-    def __init__(self, model: models.Model, *, account: str, read_blob: BlobReader | None) -> None:
-        self._model = model
-        self._account = account
-        self._read_blob = read_blob
-
-    async def of(self, window: Sequence[JsonObject]) -> list[messages.ModelMessage]:
-        """Return the messages; what stands between two answers is one request, as the library wants it."""
-        result: list[messages.ModelMessage] = []
-        waiting: list[messages.ModelRequestPart] = []
-        for message in window:
-            if message["role"] != "assistant":
-                waiting.extend(await self._request_parts(message))
-                continue
-            if waiting:
-                result.append(messages.ModelRequest(parts=waiting))
-                waiting = []
-            result.append(self._response(message))
-        if waiting:
-            result.append(messages.ModelRequest(parts=waiting))
-        return result
-
-    async def _request_parts(self, message: JsonObject) -> list[messages.ModelRequestPart]:
-        content = message["content"]
-        if message["role"] == "system":
-            return [messages.SystemPromptPart(part["text"]) for part in content]
-        if message["role"] == "tool":
-            return [await self._result(part) for part in content]
-        prompt = [await self._user_content(part) for part in content]
-        only_text = len(prompt) == 1 and isinstance(prompt[0], str)
-        return [messages.UserPromptPart(cast("str", prompt[0]) if only_text else prompt)]
-
-    async def _result(self, part: JsonObject) -> messages.ToolReturnPart[Any]:
-        content = [await self._user_content(piece) for piece in part["content"]]
-        only_text = all(isinstance(piece, str) for piece in content)
-        return messages.ToolReturnPart(
-            tool_name=part["name"],
-            tool_call_id=part["id"],
-            content="\n".join(cast("list[str]", content)) if only_text else content,
-            outcome="failed" if part.get("is_error") else "success",
-        )
-
-    async def _user_content(self, part: JsonObject) -> str | messages.BinaryContent:
-        if part["type"] == "text":
-            return str(part["text"])
-        media_type = part["media_type"]
-        if "data" in part:
-            return messages.BinaryContent(base64.b64decode(part["data"]), media_type=media_type)
-        if self._read_blob is None:
-            return f"[{part.get('name') or media_type}: {part.get('size', 'unknown')} bytes, not at hand]"
-        return messages.BinaryContent(await self._read_blob(part["blob"]), media_type=media_type)
-
-    def _response(self, message: JsonObject) -> messages.ModelResponse:
-        parts = unpack_parts(
-            message["content"], provider=self._model.system, model=self._model.model_name, account=self._account
-        )
-        return messages.ModelResponse(
-            parts=[_sent(part) for part in parts],
-            provider_name=self._model.system,
-            provider_url=self._model.base_url,
-            model_name=self._model.model_name,
-        )
-
-
-def _sent(part: AssistantPart) -> messages.ModelResponsePart:
-    tied: dict[str, Any] = dict(part.tied or {})
-    if part.kind == "thinking":
-        return messages.ThinkingPart(part.text, **tied)
-    if part.kind == "text":
-        return messages.TextPart(part.text, **tied)
-    call = part.call or {}
-    arguments = call["raw"] if "raw" in call else dict(call.get("input") or {})
-    return messages.ToolCallPart(call["name"], arguments, call["id"], **tied)
