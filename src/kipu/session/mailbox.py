@@ -11,12 +11,13 @@ from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
 from kipu.errors import InvalidBusyPolicyError
-from kipu.events.content import text_of
+from kipu.events.content import Content, text_of
 from kipu.events.conversation import UserMessageEvent
 from kipu.session.busy import FOLLOWUP, BusyPolicy
 
 Reason = Literal["merged", "dropped", "expired", "superseded", "cancelled"]
 StopMode = Literal["interrupt", "rollback", "rollback_forced"]
+MERGED = "kipu.merged"  # in a message's metadata: the messages that its first part tells of
 URGENT_MODES = frozenset({"interrupt", "rollback"})
 AT_ONCE_US = 0
 RETRY_BUSY_S = 5.0
@@ -52,6 +53,7 @@ class Arrival:
     arrived_us: int
     due_us: int = AT_ONCE_US
     text: str = ""
+    carried: tuple[str, ...] = ()  # lines of earlier messages that were merged into it
 
     @property
     def group(self) -> tuple[Author, Address]:
@@ -120,6 +122,7 @@ def arrival_of(event: UserMessageEvent) -> Arrival:
         policy = BusyPolicy.from_json(own) if own else FOLLOWUP
     except InvalidBusyPolicyError:
         policy = FOLLOWUP
+    carried, content = _carried(event)
     return Arrival(
         seq=event.seq,
         author=Author(event.principal, event.sender_id),
@@ -127,8 +130,16 @@ def arrival_of(event: UserMessageEvent) -> Arrival:
         policy=policy,
         arrived_us=_micros(event.timestamp),
         due_us=_due_us(busy.get("due_at")),
-        text=text_of(event.content),
+        text=text_of(content),
+        carried=carried,
     )
+
+
+def _carried(event: UserMessageEvent) -> tuple[tuple[str, ...], Content]:
+    """Return what a message carries of those merged into it, line by line, and its own content."""
+    if MERGED not in event.metadata or not isinstance(event.content, list) or len(event.content) < 2:
+        return (), event.content
+    return tuple(text_of(event.content[:1]).splitlines()[1:]), event.content[1:]
 
 
 def address_of(channel: str | None, reply_to: dict[str, Any] | None) -> Address:
