@@ -58,10 +58,14 @@ class Turn:
         """Append one event of this turn and return it as stored."""
         return (await self.add_events([event]))[0]
 
-    async def add_events(self, events: list[SessionEvent]) -> list[SessionEvent]:
+    async def add_events(
+        self, events: list[SessionEvent], *, expected_seq: int | None = None
+    ) -> list[SessionEvent]:
         """Append events of this turn as one batch, such as an answer with all its calls."""
         stamped = [event if event.turn_id else with_fields(event, {"turn_id": self.id}) for event in events]
-        return await self._session.add_events(stamped, principal=self._principal, token=self._lock.token)
+        return await self._session.add_events(
+            stamped, principal=self._principal, token=self._lock.token, expected_seq=expected_seq
+        )
 
     async def park(self, waits_for: Sequence[str], *, until: datetime | None) -> None:
         """Wait for people: leaving the block gives the lock back and leaves the turn open (C15)."""

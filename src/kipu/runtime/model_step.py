@@ -157,7 +157,7 @@ class ModelStep:
         except ModelError as error:
             error.data["partial_reply"] = stream.partial()
             raise
-        if not run.story.answers and reply.state == "complete" and not reply.tool_calls and not reply.text.strip():
+        if not run.story.answered and reply.state == "complete" and not reply.tool_calls and not reply.text.strip():
             raise ModelAnswerError(model=self._model.name, reason="the answer was empty")
         await self._keep(run, reply)
         run.control.check()

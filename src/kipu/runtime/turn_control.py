@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias, get_args
 
 StopMode: TypeAlias = Literal["stop", "interrupt", "rollback", "rollback_forced"]
 STOP_MODES: tuple[str, ...] = get_args(StopMode)
+HANDOVER = "handover"  # this process ends: the turn stays open, and another worker takes it up
 
 
 class TurnStopped(Exception):  # noqa: N818 - a signal within the turn, not an error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from kipu.events.event import SessionEvent
 from kipu.manager.loader import PAGE
 from kipu.manager.session import Session
@@ -22,27 +24,32 @@ class TurnRun:
         self.control = control
         self.story = TurnStory()
         self._seen = 0
+        self._order = asyncio.Lock()  # calls that run side by side append side by side
 
     async def load(self) -> None:
         """Read the story of the turn from its first event on."""
         start = self.session.head.open_turn_seq
         self._seen = start - 1
         self.story = turn_story([])
-        await self._take_until(self.session.history.last_seq)
+        async with self._order:
+            await self._take_until(self.session.history.last_seq)
 
-    async def add(self, *events: SessionEvent) -> list[SessionEvent]:
-        """Append one batch of this turn and return it as stored."""
-        stored = await self.turn.add_events(list(events))
-        await self._take_until(stored[0].seq - 1)
-        for event in stored:
-            self.story.take(event)
-        self._seen = stored[-1].seq
+    async def add(self, *events: SessionEvent, expected_seq: int | None = None) -> list[SessionEvent]:
+        """Append one batch of this turn and return it as stored. Raises: ConflictError, LeaseLostError, StoreError."""
+        stored = await self.turn.add_events(list(events), expected_seq=expected_seq)
+        async with self._order:
+            await self._take_until(stored[0].seq - 1)
+            for event in stored:
+                if event.seq > self._seen:
+                    self.story.take(event)
+            self._seen = max(self._seen, stored[-1].seq)
         return stored
 
     async def catch_up(self) -> None:
         """Take in what others have appended meanwhile: decisions, messages, a wish to stop."""
         await self.session.refresh()
-        await self._take_until(self.session.history.last_seq)
+        async with self._order:
+            await self._take_until(self.session.history.last_seq)
         if self.story.stop_mode is not None:
             self.control.stop(self.story.stop_mode)
 
@@ -55,3 +62,17 @@ class TurnRun:
                 self._seen = seq
                 return
             self._seen = page[-1].seq
+
+
+async def read_story(session: Session) -> TurnStory:
+    """Return the story of the session's open turn, an empty one where none is open."""
+    story = TurnStory()
+    after = session.head.open_turn_seq - 1
+    while session.head.open_turn is not None:
+        page = await session.history.reader.forwards(after=after)
+        for item in page:
+            story.take(item.event)
+        if len(page) < PAGE:
+            break
+        after = page[-1].seq
+    return story

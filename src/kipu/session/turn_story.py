@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from kipu.events.conversation import (
     AgentMessageEvent,
@@ -44,6 +44,14 @@ class OpenCall:
         return self.request is not None and self.decision is None
 
 
+class Answered(NamedTuple):
+    """What one answer of the turn used, and whose it was."""
+
+    usage: dict[str, Any] | None
+    provider: str
+    model: str
+
+
 @dataclass(slots=True)
 class TurnStory:
     """One turn so far. `resumed_in_vain` counts how often it was taken up since it last got anywhere."""
@@ -56,9 +64,8 @@ class TurnStory:
     calls: dict[str, OpenCall] = field(default_factory=dict)
     interrupted: list[ToolCallEvent] = field(default_factory=list)  # what ran, nobody knows how far
     used_tools: list[str] = field(default_factory=list)  # names of what began to run, in order
-    answers: int = 0
+    answered: list[Answered] = field(default_factory=list)
     is_answered: bool = False
-    usage: list[dict[str, int]] = field(default_factory=list)
     resumed_in_vain: int = 0
     stop_mode: str | None = None
 
@@ -95,10 +102,9 @@ def _progress(story: TurnStory, _event: SessionEvent) -> None:
 
 def _answer(story: TurnStory, event: AgentMessageEvent) -> None:
     story.resumed_in_vain = 0
-    story.answers += 1
+    mark = event.provider
+    story.answered.append(Answered(event.usage, mark.name if mark else "", mark.model if mark else ""))
     story.is_answered = event.state == "complete"
-    if event.usage:
-        story.usage.append(event.usage)
 
 
 def _call(story: TurnStory, event: ToolCallEvent) -> None:

@@ -1,0 +1,174 @@
+"""An agent: everything the turns of one session run with, restored from its events (B39)."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from kipu.errors import KipuError
+from kipu.events.conversation import InstructionEvent, UserMessageEvent
+from kipu.manager.manager import SessionManager
+from kipu.manager.session import Session
+from kipu.manager.turn import Turn
+from kipu.ports.model import ModelClient
+from kipu.ports.principal import LOCAL_ID, Principal
+from kipu.ports.tool import ToolSpec
+from kipu.ports.workspace import Workspace
+from kipu.runtime.agent_loop import AgentLoop
+from kipu.runtime.approval_gate import DEFAULT_TTL_S, ApprovalGate
+from kipu.runtime.boundary import Boundary
+from kipu.runtime.model_step import ModelStep, StreamLimits
+from kipu.runtime.models.retrying import DEFAULT_LIMITS, RetryLimits
+from kipu.runtime.observer import NoObserver, TurnObserver
+from kipu.runtime.policy.grants import Grants
+from kipu.runtime.policy.policy_rule import PolicyRule, parse_rules
+from kipu.runtime.policy.tool_policy import PolicyDecision, ToolPolicy
+from kipu.runtime.spending import TurnLimits
+from kipu.runtime.tool_execution import Checkpoint, ToolExecution
+from kipu.runtime.tool_step import ToolStep
+from kipu.runtime.tools.toolbox import Toolbox
+from kipu.runtime.turn_budget import TurnBudget
+from kipu.runtime.turn_control import TurnControl
+from kipu.runtime.turn_run import TurnRun
+
+
+@dataclass(slots=True)
+class AgentParts:
+    """What an agent is made of; only the model and the toolbox have to be given."""
+
+    model: ModelClient
+    toolbox: Toolbox
+    workspace: Workspace | None = None
+    policy: ToolPolicy = field(default_factory=ToolPolicy)
+    grants: Grants | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    credentials: Callable[[str], Mapping[str, str]] | None = None
+    checkpoint: Checkpoint | None = None
+    instruction: str | None = None
+    limits: TurnLimits = field(default_factory=TurnLimits)
+    retries: RetryLimits = DEFAULT_LIMITS
+    stream_limits: StreamLimits = field(default_factory=StreamLimits)
+    approval_ttl_s: float = DEFAULT_TTL_S
+    owns_model: bool = False  # closed with the agent; a shared one is not
+
+
+class Agent:
+    """Run the turns of one session. Its tools, files and child processes are its own, and end with it (B49)."""
+
+    def __init__(
+        self,
+        session: Session,
+        parts: AgentParts,
+        *,
+        manager: SessionManager,
+        observer: TurnObserver | None = None,
+    ) -> None:
+        self.session = session
+        self.parts = parts
+        self._manager = manager
+        self._observer = observer or NoObserver()
+        self._running = 0
+
+    @property
+    def in_use(self) -> bool:
+        """Return True while a turn runs."""
+        return self._running > 0
+
+    async def run_turn(self, turn: Turn, control: TurnControl) -> TurnRun:
+        """Run one entered turn to where it ends or parks, and return how it went."""
+        run = TurnRun(self.session, turn, control)
+        self._running += 1
+        try:
+            await run.load()
+            await self._instruct(run)
+            loop = self._loop(await author_of(run))
+            await loop.run(run)
+        finally:
+            self._running -= 1
+        return run
+
+    async def _instruct(self, run: TurnRun) -> None:
+        if self.parts.instruction and not self.session.head.instruction_seq:
+            await run.add(InstructionEvent(content=self.parts.instruction))
+
+    def _loop(self, principal: Principal) -> AgentLoop:
+        parts, manager = self.parts, self._manager
+        execution = ToolExecution(
+            parts.toolbox,
+            store=manager.store,
+            principal=principal,
+            observer=self._observer,
+            workspace=parts.workspace,
+            environment=parts.environment,
+            credentials=parts.credentials,
+            checkpoint=parts.checkpoint,
+        )
+        gate = ApprovalGate(
+            parts.toolbox,
+            self.decide,
+            principal=principal,
+            grants=parts.grants,
+            now=self._now,
+            mint=manager.mint,
+            ttl_s=parts.approval_ttl_s,
+        )
+        boundary = Boundary(now_us=manager.now_us)
+        model = ModelStep(
+            self.session,
+            parts.model,
+            store=manager.store,
+            mint=manager.mint,
+            random=random.random,
+            observer=self._observer,
+            retries=parts.retries,
+            stream_limits=parts.stream_limits,
+        )
+        return AgentLoop(
+            model=model,
+            tools=ToolStep(gate, execution, is_steered=boundary.is_steered),
+            boundary=boundary,
+            budget=TurnBudget(parts.model, parts.limits, monotonic_s=time.monotonic),
+            toolbox=parts.toolbox,
+        )
+
+    def decide(self, spec: ToolSpec | None, subject: str, principal: Principal) -> PolicyDecision:
+        """Return what policy says now; the session's own rules only narrow it (A19)."""
+        return self.parts.policy.narrowed(session_rules(self.session.head.metadata)).decide(
+            spec, subject, principal=principal
+        )
+
+    def _now(self) -> datetime:
+        return datetime.fromtimestamp(self._manager.now_us() / 1_000_000, UTC)
+
+    async def aclose(self) -> None:
+        """End its tools and what they run, and give the files back."""
+        await self.parts.toolbox.aclose()
+        if self.parts.workspace is not None:
+            await self.parts.workspace.aclose()
+        if self.parts.owns_model:
+            await self.parts.model.aclose()
+
+
+def session_rules(metadata: Mapping[str, Any]) -> Sequence[PolicyRule]:
+    """Return the rules that the session keeps for itself; rules that cannot be read ask about everything."""
+    kept = metadata.get("policy")
+    if kept is None:
+        return ()
+    try:
+        return parse_rules(kept, source="the session's policy")
+    except KipuError as error:
+        return (PolicyRule("ask", reason=f"the session's own policy cannot be read: {error}"),)
+
+
+async def author_of(run: TurnRun) -> Principal:
+    """Return who a turn is run for: whoever sent its first message, else the session's owner."""
+    head = run.session.head
+    first = run.story.consumes[:1]
+    items = await run.session.history.reader.at(first)
+    event = items[first[0]].event if first and first[0] in items else None
+    sender = event.principal if isinstance(event, UserMessageEvent) else None
+    return Principal(sender or head.owner or LOCAL_ID, head.tenant)

@@ -1,0 +1,65 @@
+"""The loop: window → model → append → tools → append, until the model has nothing more to ask (architecture §7)."""
+
+from __future__ import annotations
+
+import asyncio
+
+from kipu.errors import ModelError
+from kipu.manager.turn import Outcome
+from kipu.runtime.boundary import Boundary
+from kipu.runtime.model_step import ModelStep
+from kipu.runtime.tool_step import ToolStep
+from kipu.runtime.tools.toolbox import Toolbox
+from kipu.runtime.turn_budget import TurnBudget, TurnLimitReached
+from kipu.runtime.turn_control import HANDOVER, TurnStopped
+from kipu.runtime.turn_run import TurnRun
+
+
+class AgentLoop:
+    """Run one turn, new or taken up again: what the log says of it decides where it goes on (C14)."""
+
+    def __init__(
+        self, *, model: ModelStep, tools: ToolStep, boundary: Boundary, budget: TurnBudget, toolbox: Toolbox
+    ) -> None:
+        self._model = model
+        self._tools = tools
+        self._boundary = boundary
+        self._budget = budget
+        self._toolbox = toolbox
+
+    async def run(self, run: TurnRun) -> None:
+        """Go on until the model has answered, a person is asked, or it has been enough.
+
+        Raises: LeaseLostError, StoreError. Faults of models and tools are events, and end nothing but the turn.
+        """
+        try:
+            await self._steps(run)
+        except TurnStopped as stopped:
+            if stopped.mode == HANDOVER:
+                run.turn.leave_open()
+            else:
+                await self._end(run, "cancelled" if stopped.mode == "stop" else "interrupted")
+        except TurnLimitReached as limit:
+            await self._end(run, "failed", error=str(limit))
+        except ModelError as error:
+            await self._end(run, "failed", error=f"{error} [{error.code}]")
+        except asyncio.CancelledError:
+            await self._tools.close(run)
+            raise
+        finally:
+            run.turn.usage = self._budget.spent(run).as_json()
+
+    async def _steps(self, run: TurnRun) -> None:
+        await run.load()
+        await run.catch_up()
+        while not run.story.is_answered:
+            self._budget.check(run)
+            if not await self._tools.settle(run):
+                return
+            await self._boundary.cross(run)
+            await self._model.ask(run, tools=self._toolbox.definitions())
+
+    async def _end(self, run: TurnRun, outcome: Outcome, *, error: str | None = None) -> None:
+        """Close what is open, so that the history is valid whatever ended the turn."""
+        await self._tools.close(run)
+        run.turn.outcome, run.turn.error = outcome, error

@@ -1,0 +1,241 @@
+"""The desk where people decide about calls: what waits, who may decide, and the first decision that counts (C15)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal, TypeAlias
+
+from kipu.errors import AccessDeniedError, ApprovalNotFoundError, ConflictError, InputError, SessionNotFoundError
+from kipu.events.turn import ApprovalDecisionEvent, ApprovalRequestEvent
+from kipu.manager.manager import SessionManager
+from kipu.manager.session import Session
+from kipu.ports.principal import Principal
+from kipu.runtime.approval_gate import APPROVED, DENIED
+from kipu.runtime.policy.grant import GrantMatch, GrantScope
+from kipu.runtime.policy.grants import Grants
+from kipu.runtime.turn_run import read_story
+from kipu.session.turn_story import OpenCall, TurnStory
+
+Scope: TypeAlias = Literal["once", "session", "project", "user"]
+
+
+@dataclass(frozen=True, slots=True)
+class PendingApproval:
+    """One question that waits for a person. `shown` is what they are to see: tool, arguments, reason, summary, diff."""
+
+    approval_id: str
+    session_id: str
+    title: str
+    turn_id: str
+    tool_call_id: str
+    tool_name: str
+    arguments: Mapping[str, Any]
+    shown: Mapping[str, Any]
+    asked_at: datetime | None
+    expires_at: datetime | None
+    is_expired: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it for programs."""
+        return {
+            "approval_id": self.approval_id,
+            "session_id": self.session_id,
+            "title": self.title,
+            "turn_id": self.turn_id,
+            "tool_call_id": self.tool_call_id,
+            "tool": self.tool_name,
+            "arguments": dict(self.arguments),
+            "shown": dict(self.shown),
+            "asked_at": self.asked_at.isoformat() if self.asked_at else None,
+            "expires_at": self.expires_at.isoformat() if self.expires_at else None,
+            "is_expired": self.is_expired,
+        }
+
+
+class ApprovalDesk:
+    """List and decide, from any process; nothing of it lives in memory only."""
+
+    def __init__(
+        self,
+        manager: SessionManager,
+        *,
+        grants: Grants | None = None,
+        wake: Callable[[str], None] | None = None,
+        may_approve_own: bool = False,
+    ) -> None:
+        self._manager = manager
+        self._grants = grants
+        self._wake = wake
+        self._may_approve_own = may_approve_own
+
+    async def pending(
+        self, *, session_id: str | None = None, principal: Principal | None = None
+    ) -> list[PendingApproval]:
+        """Return what waits, in one session or in all of the principal's, the oldest first."""
+        found: list[PendingApproval] = []
+        for session in await self._sessions(session_id, principal):
+            story = await read_story(session)
+            found += [self._pending(session, story, call) for call in story.open_calls if call.awaits_decision]
+        return sorted(found, key=lambda entry: entry.approval_id)
+
+    async def approve(
+        self,
+        approval_id: str,
+        *,
+        scope: Scope = "once",
+        match: GrantMatch = "exact",
+        arguments: Mapping[str, Any] | None = None,
+        reason: str | None = None,
+        session_id: str | None = None,
+        principal: Principal | None = None,
+    ) -> ApprovalDecisionEvent:
+        """Allow the call, with other arguments if a person changed them, and with a wider `scope` the likes of it from now on.
+
+        Raises: ApprovalNotFoundError, AccessDeniedError, InputError.
+        """
+        if scope != "once" and arguments is not None:
+            raise InputError(reason="what is allowed for good is what was asked for; leave the arguments as they are")
+        return await self._decide(
+            approval_id,
+            APPROVED,
+            scope=scope,
+            match=match,
+            arguments=arguments,
+            reason=reason,
+            session_id=session_id,
+            principal=principal,
+        )
+
+    async def deny(
+        self,
+        approval_id: str,
+        *,
+        reason: str | None = None,
+        session_id: str | None = None,
+        principal: Principal | None = None,
+    ) -> ApprovalDecisionEvent:
+        """Refuse the call; the model is told, with the reason. Raises: ApprovalNotFoundError, AccessDeniedError."""
+        return await self._decide(
+            approval_id,
+            DENIED,
+            scope="once",
+            match="exact",
+            arguments=None,
+            reason=reason,
+            session_id=session_id,
+            principal=principal,
+        )
+
+    async def _decide(
+        self,
+        approval_id: str,
+        decision: str,
+        *,
+        scope: Scope,
+        match: GrantMatch,
+        arguments: Mapping[str, Any] | None,
+        reason: str | None,
+        session_id: str | None,
+        principal: Principal | None,
+    ) -> ApprovalDecisionEvent:
+        caller = principal or self._manager.principal
+        while True:
+            session, approval = await self._find(approval_id, session_id=session_id, principal=caller)
+            self._check(approval, caller)
+            event = ApprovalDecisionEvent(
+                approval_id=approval_id,
+                decision=decision,
+                by=caller.id,
+                scope=scope if decision == APPROVED else None,
+                arguments=None if arguments is None else dict(arguments),
+                reason=reason,
+                turn_id=approval.turn_id,
+            )
+            try:
+                await session.add_event(event, principal=caller, expected_seq=session.history.last_seq)
+            except ConflictError:  # somebody may have decided meanwhile: the first one counts
+                continue
+            break
+        if scope != "once" and decision == APPROVED:
+            await self._grant(session, approval, scope=scope, match=match, by=caller)
+        if self._wake is not None:
+            self._wake(session.session_id)
+        return event
+
+    async def _grant(
+        self, session: Session, approval: PendingApproval, *, scope: GrantScope, match: GrantMatch, by: Principal
+    ) -> None:
+        """Allow the likes of the call to whoever asked for it; a call that is approved stays so if this fails."""
+        if self._grants is None:
+            return
+        asked_by = Principal(str(approval.shown.get("requested_by") or by.id), by.tenant)
+        await self._grants.add(
+            session,
+            approval.tool_name,
+            str(approval.shown.get("subject") or ""),
+            scope=scope,
+            match=match,
+            principal=asked_by,
+            by=by.id,
+            approval_id=approval.approval_id,
+        )
+
+    def _check(self, approval: PendingApproval, caller: Principal) -> None:
+        if approval.is_expired:
+            raise ApprovalNotFoundError(approval_id=approval.approval_id, reason="it has expired")
+        own = approval.shown.get("requested_by") == caller.id
+        if own and not (self._may_approve_own or caller.is_local):
+            raise AccessDeniedError(
+                principal=caller.id, verb="approve a call of their own in", session_id=approval.session_id
+            )
+
+    async def _find(
+        self, approval_id: str, *, session_id: str | None, principal: Principal
+    ) -> tuple[Session, PendingApproval]:
+        for session in await self._sessions(session_id, principal):
+            story = await read_story(session)
+            for call in story.open_calls:
+                if call.request is not None and call.request.approval_id == approval_id:
+                    if call.decision is not None:
+                        reason = f"{call.decision.by} has decided it already ({call.decision.decision})"
+                        raise ApprovalNotFoundError(approval_id=approval_id, reason=reason)
+                    return session, self._pending(session, story, call)
+        raise ApprovalNotFoundError(approval_id=approval_id, reason="no turn that you may see waits for it")
+
+    async def _sessions(self, session_id: str | None, principal: Principal | None) -> list[Session]:
+        """Return the sessions with an open turn, refreshed."""
+        if session_id is not None:
+            ids = [session_id]
+        else:
+            ids = [head.session_id async for head in self._manager.heads(principal=principal) if head.open_turn]
+        found: list[Session] = []
+        for each in ids:
+            try:
+                session = await self._manager.open(each, principal=principal)
+            except SessionNotFoundError:
+                if session_id is not None:
+                    raise
+                continue  # erased meanwhile
+            await session.refresh()
+            if session.head.open_turn is not None:
+                found.append(session)
+        return found
+
+    def _pending(self, session: Session, story: TurnStory, call: OpenCall) -> PendingApproval:
+        request = call.request or ApprovalRequestEvent(approval_id="", tool_call_id=call.id, arguments_hash="")
+        now = datetime.fromtimestamp(self._manager.now_us() / 1_000_000, UTC)
+        return PendingApproval(
+            approval_id=request.approval_id,
+            session_id=session.session_id,
+            title=session.title,
+            turn_id=story.turn_id,
+            tool_call_id=call.id,
+            tool_name=call.call.tool_name,
+            arguments=call.call.tool_input,
+            shown=request.shown,
+            asked_at=request.timestamp,
+            expires_at=request.expires_at,
+            is_expired=request.expires_at is not None and request.expires_at <= now,
+        )

@@ -1,0 +1,47 @@
+"""What one turn may use, and what it has used so far, crashes included: the log says both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kipu.ports.model import ModelClient
+from kipu.runtime.spending import Spent, TurnLimits, exceeded, price_usd, usage_from_json
+from kipu.runtime.turn_run import TurnRun
+
+MOST_VAIN_TRIES = 5  # a turn that kills its process each time is not taken up for ever
+
+
+class TurnLimitReached(Exception):  # noqa: N818 - a signal within the turn, not an error
+    """The turn has been enough."""
+
+
+class TurnBudget:
+    """Add up a turn's model calls and say when it has been enough."""
+
+    def __init__(self, model: ModelClient, limits: TurnLimits, *, monotonic_s: Callable[[], float]) -> None:
+        self._endpoint = model.describe().endpoint
+        self._limits = limits
+        self._monotonic_s = monotonic_s
+        self._began_s = monotonic_s()
+        self._counted = 0
+        self._spent = Spent()
+
+    def spent(self, run: TurnRun) -> Spent:
+        """Return what the turn has used."""
+        for answer in run.story.answered[self._counted :]:
+            usage = usage_from_json(answer.usage)
+            cost_usd = price_usd(usage, provider=answer.provider, model=answer.model, endpoint=self._endpoint)
+            self._spent = self._spent.with_step(usage, model=answer.model, cost_usd=cost_usd)
+            self._counted += 1
+        return self._spent.with_seconds(self._monotonic_s() - self._began_s)
+
+    def check(self, run: TurnRun) -> None:
+        """Raise TurnStopped or TurnLimitReached when the turn is to end."""
+        run.control.check()
+        if run.story.resumed_in_vain > MOST_VAIN_TRIES:
+            raise TurnLimitReached(
+                f"the turn was taken up {run.story.resumed_in_vain} times and never got anywhere; it is given up"
+            )
+        reached = exceeded(self.spent(run), self._limits)
+        if reached is not None:
+            raise TurnLimitReached(reached)
