@@ -1,0 +1,1 @@
+"""Where commands run: shut in by bubblewrap, or openly and saying so."""

@@ -1,0 +1,63 @@
+"""A session's private place for temporary files, removed with the session, and after a crash by the next one."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+PREFIX = "kipu-shell-"
+LOCK_NAME = "lock"
+
+
+class Scratch:
+    """Hold a directory that lives as long as this object, and no longer than the process.
+
+    A lock tells the directories in use from those that a crash left behind; making one removes the latter.
+    """
+
+    def __init__(self, parent: Path | None = None) -> None:
+        """Make it below `parent`, by default where the system keeps temporary files."""
+        place = Path(tempfile.gettempdir()) if parent is None else parent
+        _remove_abandoned(place)
+        self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place)).resolve()
+        self._lock: int | None = os.open(self.path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def directory(self, name: str, *, owner: int | None = None) -> Path:
+        """Return a directory in it, made for `owner` when it is not there."""
+        place = self.path / name
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if owner is not None:
+            os.chown(place, owner, owner)
+        return place
+
+    @property
+    def is_closed(self) -> bool:
+        """Tell whether it was removed."""
+        return self._lock is None
+
+    def close(self) -> None:
+        """Remove it with all it contains."""
+        if self._lock is None:
+            return
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock)
+        self._lock = None
+
+
+def _remove_abandoned(parent: Path) -> None:
+    for place in parent.glob(PREFIX + "*"):
+        with contextlib.suppress(OSError):
+            # Only our own: another user's directory is not ours to judge.
+            if place.lstat().st_uid != os.geteuid() or place.is_symlink():
+                continue
+            descriptor = os.open(place / LOCK_NAME, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(place, ignore_errors=True)
+            finally:
+                os.close(descriptor)
