@@ -36,7 +36,8 @@
     │   ├── GitError
     │   └── RestoreError
     ├── ToolError                       a tool cannot be used; the model is told, the turn goes on
-    │   └── SandboxError
+    │   ├── SandboxError
+    │   └── McpServerError
     ├── ModelError                      the model gave no usable answer; what it gave is kept
     │   ├── ModelNameError
     │   ├── ModelRefusedError
@@ -316,6 +317,12 @@ class SandboxError(ToolError):
     """Commands cannot be shut in here: {reason}. Install bubblewrap, or allow commands one by one."""
 
     code = "sandbox"
+
+
+class McpServerError(ToolError):
+    """The MCP server {server} failed: {reason}. The model is told so; `/mcp` shows how each server stands."""
+
+    code = "mcp_server"
 
 
 class StoreError(KipuError):
