@@ -80,7 +80,7 @@ def _kind(failure: Failure) -> type[ModelError]:
 
 
 def _reason(failure: Failure, secret: str | None) -> str:
-    text = " ".join((_message(failure.body) or failure.text or failure.category).split())
+    text = " ".join((_message(failure.body) or failure.text or failure.category).split()).rstrip(" .")
     if secret and len(secret) >= 4:
         text = text.replace(secret, "[key]")
     return text if len(text) <= MAX_REASON_CHARS else text[: MAX_REASON_CHARS - 1] + "…"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from pydantic_ai import messages, models
 from pydantic_ai.tools import ToolDefinition
 
-from kipu.context.identifier import safe_id, safe_name
+from kipu.context.identifier import UniqueIds, safe_id, safe_name
 from kipu.context.media import IMAGE_TYPES, placeholder
 from kipu.context.neutral import arguments
 from kipu.context.openai_chat import error_marked
@@ -75,12 +75,13 @@ def tool_definitions(tools: Sequence[JsonObject], names: ToolNames) -> list[Tool
 
 @dataclass(frozen=True, slots=True)
 class WindowMapping:
-    """Turn neutral messages into the library's."""
+    """Turn the neutral messages of one request into the library's."""
 
     model: models.Model
     account: str
     names: ToolNames
     read_blob: BlobReader | None = None
+    item_ids: UniqueIds = field(default_factory=UniqueIds)
 
     async def of(self, window: Sequence[JsonObject]) -> list[messages.ModelMessage]:
         """Return the messages; what stands between two answers is one request, as the library wants it."""
@@ -171,15 +172,16 @@ class WindowMapping:
         parts = unpack_parts(
             message["content"], provider=self.model.system, model=self.model.model_name, account=self.account
         )
+        ids: dict[str, str] = {}
         return messages.ModelResponse(
-            parts=[self._sent(part) for part in parts],
+            parts=[self._sent(part, ids) for part in parts],
             provider_name=self.model.system,
             provider_url=self.model.base_url,
             model_name=self.model.model_name,
         )
 
-    def _sent(self, part: AssistantPart) -> messages.ModelResponsePart:
-        tied: dict[str, Any] = dict(part.tied or {})
+    def _sent(self, part: AssistantPart, ids: dict[str, str]) -> messages.ModelResponsePart:
+        tied = self._tied(part, ids)
         if part.kind == "thinking":
             return messages.ThinkingPart(part.text, **tied)
         if part.kind == "text":
@@ -187,6 +189,22 @@ class WindowMapping:
         call = dict(part.call or {})
         given = arguments(call) if "raw" in call else dict(call.get("input") or {})
         return messages.ToolCallPart(self.names.shown(call["name"]), given, safe_id(call["id"]), **tied)
+
+    def _tied(self, part: AssistantPart, ids: dict[str, str]) -> dict[str, Any]:
+        """Return what the provider tied to a part; an item id that an earlier answer has already must not stand twice.
+
+        Within an answer ids may repeat: pieces of one item have the same. `ids` are those of the answer.
+        """
+        tied: dict[str, Any] = dict(part.tied or {})
+        given = tied.get("id")
+        if given is None or not is_a(self.model, "OpenAIResponsesModel"):
+            return tied
+        fresh = ids.get(given) or self.item_ids.take(given)
+        ids[given] = fresh
+        if fresh != given and part.kind != "thinking":
+            del tied["id"]  # texts and calls need none
+            return tied
+        return {**tied, "id": fresh}
 
 
 def _moved(content: Sequence[UserPart], result: JsonObject) -> Iterator[UserPart]:
