@@ -45,7 +45,7 @@ class Turn:
         self._take = take
         self._policy = policy
         self._wait_s = wait_s
-        self._principal = principal
+        self.principal = principal
         self._entered_lock = False
         self._stays_open = False
         self.was_resumed = resumes
@@ -64,7 +64,7 @@ class Turn:
         """Append events of this turn as one batch, such as an answer with all its calls."""
         stamped = [event if event.turn_id else with_fields(event, {"turn_id": self.id}) for event in events]
         return await self._session.add_events(
-            stamped, principal=self._principal, token=self._lock.token, expected_seq=expected_seq
+            stamped, principal=self.principal, token=self._lock.token, expected_seq=expected_seq
         )
 
     async def park(self, waits_for: Sequence[str], *, until: datetime | None) -> None:
@@ -112,7 +112,7 @@ class Turn:
             try:
                 await self._session.add_events(
                     [started],
-                    principal=self._principal,
+                    principal=self.principal,
                     expected_seq=self._session.history.last_seq if consumes else None,
                     token=self._lock.token,
                 )

@@ -64,9 +64,11 @@ class ApprovalGate:
         """Return what happens to the call now."""
         tool = self._toolbox.find(call.call.tool_name)
         arguments = _arguments(call)
-        problem = self._toolbox.problem(call.call, arguments)
+        made = call.call
+        problem = self._toolbox.refusal(made.tool_name, arguments, raw=made.raw, parse_error=made.parse_error)
         if problem is not None or tool is None:
-            return Verdict("refuse", arguments, problem or "there is no such tool", error_info="bad_call")
+            reason, word = (problem.content, problem.error_info) if problem else ("there is no such tool", None)
+            return Verdict("refuse", arguments, str(reason), error_info=word)
         if call.starts and not (tool.spec.is_idempotent and call.starts < MOST_STARTS):
             return _interrupted(call, arguments)
         decision = self._decide(tool.spec, tool.subject(arguments), self._principal)

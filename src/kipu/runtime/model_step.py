@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import orjson
@@ -85,7 +86,7 @@ class ModelStep:
         shown: dict[str, Any] | None = None
         while True:
             run.control.check()
-            request, window = await self._request(tools)
+            request, window = await self._request(run, tools)
             if window != shown:
                 await self._record(run, request, window)
                 shown = window
@@ -113,16 +114,19 @@ class ModelStep:
 
     # ---- what is shown ---------------------------------------------------------------------------------------------
 
-    async def _request(self, tools: Sequence[JsonObject]) -> tuple[ModelRequest, dict[str, Any]]:
+    async def _request(self, run: TurnRun, tools: Sequence[JsonObject]) -> tuple[ModelRequest, dict[str, Any]]:
         described = self._model.describe()
-        rendering = await self._session.render(TARGET, provider=described.provider, model=described.model)
+        asker = run.turn.principal
+        rendering = await self._session.render(
+            TARGET, provider=described.provider, model=described.model, principal=asker
+        )
         window = window_record(rendering, self._session.history, provider=described.provider, model=described.model)
         request = ModelRequest(
             model=self._model.name,
             messages=rendering.messages,
             settings=settings_of(self._session.head.metadata),
             tools=tools if described.supports_tools else (),
-            read_blob=self._session.blob,
+            read_blob=partial(self._session.blob, principal=asker),
         )
         # A second try shows the same window though its own record moved the end of the log.
         return request, {name: value for name, value in window.items() if name != "to"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 from kipu.errors import KipuError, LeaseLostError, StoreError
@@ -79,7 +80,7 @@ class ToolExecution:
                 environment=self._environment,
                 credentials=self._credentials(name) if self._credentials is not None else {},
                 emit=emit,
-                read_blob=run.session.blob,
+                read_blob=partial(run.session.blob, principal=run.turn.principal),
                 put_blob=put_blob,
             )
 

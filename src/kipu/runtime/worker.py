@@ -74,7 +74,7 @@ class Worker:
     # ---- beginning and ending --------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        self._watchers = [asyncio.ensure_future(self._follow()), asyncio.ensure_future(self._sweep())]
+        self._watchers = [asyncio.ensure_future(self._follow()), asyncio.ensure_future(self._sweep_often())]
         return self
 
     async def __aexit__(
@@ -208,15 +208,18 @@ class Worker:
                 self.stop(stored.session_id, turn_id=event.turn_id, mode=event.mode)
         self.wake(stored.session_id)
 
-    async def _sweep(self) -> None:
+    async def sweep(self) -> None:
         """Look for work that nobody told about: what waited before, what became due, what a dead worker left."""
+        now = utc_text_us(self._manager.now_us())
+        for head in await self._manager.store.runnable(now=now, limit=max(self._max_turns * 4, 100)):
+            if head.session_id not in self._running:
+                self.wake(head.session_id)
+        await self._orchestrator.evict_idle()
+
+    async def _sweep_often(self) -> None:
         while True:
             try:
-                now = utc_text_us(self._manager.now_us())
-                for head in await self._manager.store.runnable(now=now, limit=max(self._max_turns * 4, 100)):
-                    if head.session_id not in self._running:
-                        self.wake(head.session_id)
-                await self._orchestrator.evict_idle()
+                await self.sweep()
             except StoreClosedError:
                 return
             except KipuError as error:

@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from kipu.runtime.tools.toolbox import Toolbox
+
 from kipu.events.conversation import UserMessageEvent
 from kipu.events.event import SessionEvent
 from kipu.manager.manager import SessionManager
@@ -20,7 +22,6 @@ from kipu.runtime.models.retrying import RetryLimits
 from kipu.runtime.observer import LiveFeed
 from kipu.runtime.orchestrator import Orchestrator
 from kipu.runtime.policy.grants import Grants
-from kipu.runtime.tools.toolbox import Toolbox
 from kipu.runtime.worker import Worker
 from kipu.stores.host import SystemClock
 from kipu.testing.scripted_model import ScriptedModelClient
@@ -149,6 +150,17 @@ async def runtime(
         await orchestrator.close()
         if own:
             await manager.close()
+
+
+async def until(session: Session, kind: type[SessionEvent], *, count: int = 1) -> Any:
+    """Wait for the `count`-th event of a type and return it."""
+    async with asyncio.timeout(20):
+        async for event in session.follow():
+            if isinstance(event, kind):
+                count -= 1
+                if count == 0:
+                    return event
+    raise AssertionError("the session ended")
 
 
 async def kinds(session: Session) -> list[str]:

@@ -21,7 +21,7 @@ from kipu.runtime.observer import ModelNews, RetryNews
 from kipu.runtime.spending import TurnLimits
 from kipu.testing.scripted_model import ScriptedCall, ScriptedModelClient, ScriptedReply
 from kipu.testing.validators.neutral import validate_neutral
-from tests.acceptance.runtime.fakes import FunctionTool, kinds, of_type, runtime
+from tests.acceptance.runtime.fakes import FunctionTool, kinds, of_type, runtime, until
 
 
 async def test_turn_appends_each_step_before_the_next() -> None:
@@ -102,16 +102,16 @@ async def test_turns_of_one_session_run_in_order_of_arrival() -> None:
 async def test_turns_of_different_sessions_overlap() -> None:
     """A turn that waits delays no turn of another session (A40, A41, A43)."""
     model = ScriptedModelClient(
-        lambda request: ScriptedReply("slow", hold_after=0) if "slow" in str(request.messages) else ScriptedReply("fast")
+        lambda request: (
+            ScriptedReply("slow", hold_after=0) if "slow" in str(request.messages) else ScriptedReply("fast")
+        )
     )
     async with runtime(model) as run:
         slow, fast = await run.session("test:slow"), await run.session("test:fast")
         await run.say(slow, "slow one")
         await asyncio.wait_for(model.held.wait(), 5)
         await run.say(fast, "quick one")
-        async with asyncio.timeout(5):
-            while not await of_type(fast, TurnFinishedEvent):
-                await asyncio.sleep(0.005)
+        await until(fast, TurnFinishedEvent)
         assert not await of_type(slow, TurnFinishedEvent)
         model.release()
         await run.settled()
@@ -174,7 +174,9 @@ async def test_passing_fault_is_waited_out_and_told() -> None:
             await run.settled()
             news = listener.drain()
         assert len([entry for entry in news if isinstance(entry, RetryNews)]) == 2
-        said = "".join(entry.event.text for entry in news if isinstance(entry, ModelNews) and isinstance(entry.event, TextDelta))
+        said = "".join(
+            entry.event.text for entry in news if isinstance(entry, ModelNews) and isinstance(entry.event, TextDelta)
+        )
         assert said == "at last"
         assert [event.content for event in await of_type(session, AgentMessageEvent)] == ["at last"]
         assert len(await of_type(session, ModelCallEvent)) == 1
@@ -184,7 +186,9 @@ async def test_stream_that_breaks_is_asked_for_again_and_leaves_no_half_answer()
     """An answer that breaks off is asked for again; only the whole one is in the history."""
     model = ScriptedModelClient(
         [
-            ScriptedReply("half of", error=ModelUnavailableError(model="m", reason="cut", status=None, retry_after_s=None)),
+            ScriptedReply(
+                "half of", error=ModelUnavailableError(model="m", reason="cut", status=None, retry_after_s=None)
+            ),
             "the whole",
         ]
     )
@@ -275,6 +279,4 @@ async def test_message_that_waited_is_answered_by_a_worker_that_starts_later() -
     async with runtime(ScriptedModelClient(["hello"])) as run:
         session = await run.session()
         await session.add_event(UserMessageEvent(content="anyone?", queued=True))
-        async with asyncio.timeout(5):
-            while not await of_type(session, TurnFinishedEvent):
-                await asyncio.sleep(0.01)
+        await until(session, TurnFinishedEvent)
