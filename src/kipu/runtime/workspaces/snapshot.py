@@ -1,0 +1,217 @@
+"""`SnapshotTaker`: what the files of a workspace are now, reading only those that changed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kipu.errors import WorkspaceError, WorkspaceMissingError
+from kipu.ports.clock import Clock
+from kipu.ports.workspace import PutBlob
+from kipu.runtime.workspaces.beneath import BeneathFiles
+from kipu.runtime.workspaces.git import GitProgram
+from kipu.runtime.workspaces.listing import list_tree
+from kipu.runtime.workspaces.manifest import FileState, Manifest, digest_of
+from kipu.runtime.workspaces.opener import DIRECTORY, held
+
+# A change within the same tick of the file system's clock as the last look could not be seen by times.
+_SETTLED_NS = 50_000_000
+_PERMISSIONS = 0o777
+_BATCH_FILES = 64
+_BATCH_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotLimits:
+    """What a snapshot takes: larger files are left out, and so is what comes after so many files or bytes in all."""
+
+    max_file_bytes: int = 5_000_000
+    max_files: int = 50_000
+    max_total_bytes: int = 1_000_000_000
+
+
+class Signature(NamedTuple):
+    """What tells by a look alone that a file is as it was."""
+
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    inode: int
+    mode: int
+
+
+@dataclass(slots=True)
+class _Look:
+    """The tree as one pass over it found it: nothing was read yet."""
+
+    files: dict[str, Signature] = field(default_factory=dict)
+    links: dict[str, str] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
+    is_cut: bool = False
+    began_ns: int = 0
+
+
+class SnapshotTaker:
+    """Take manifests of one workspace. What it has read it knows again by size, times and inode.
+
+    Links are kept as links and never followed. Left out are what version control ignores (elsewhere: heavy folders), files
+    over the limits, what is no file, what cannot be read, and what the policy for paths excludes.
+    """
+
+    def __init__(
+        self,
+        files: BeneathFiles,
+        *,
+        git: GitProgram,
+        clock: Clock,
+        limits: SnapshotLimits | None = None,
+        own_repository: bool = False,
+    ) -> None:
+        self.files = files
+        self.limits = limits or SnapshotLimits()
+        self._git = git
+        self._clock = clock
+        self._own_repository = own_repository
+        self._known: dict[str, tuple[Signature, str]] = {}
+        self._stored: set[str] = set()
+        self._closed: dict[str, bool] = {}
+        self._lock = asyncio.Lock()
+
+    async def take(self, put_blob: PutBlob | None = None) -> Manifest:
+        """Return the manifest of the files now; with `put_blob` every content is kept before this returns.
+
+        Raises: WorkspaceMissingError, GitError, and what `put_blob` raises.
+        """
+        async with self._lock:
+            look = await asyncio.to_thread(self._look)
+            states = self._unchanged(look, is_kept=put_blob is not None)
+            changed = [path for path in look.files if path not in states]
+            for batch in _batches(changed, look=look):
+                states.update(await self._read(batch, look=look, put_blob=put_blob))
+            self._known = {path: known for path, known in self._known.items() if path in look.files}
+            counts = look.counts + Counter(look.left_out.values())
+            return Manifest(states, look.links, look.left_out, counts, look.is_cut)
+
+    def _unchanged(self, look: _Look, *, is_kept: bool) -> dict[str, FileState]:
+        states: dict[str, FileState] = {}
+        for path, signature in look.files.items():
+            known = self._known.get(path)
+            if known is not None and known[0] == signature and (not is_kept or known[1] in self._stored):
+                states[path] = FileState(known[1], signature.mode, signature.size)
+        return states
+
+    async def _read(self, batch: Sequence[str], *, look: _Look, put_blob: PutBlob | None) -> dict[str, FileState]:
+        contents = await asyncio.to_thread(self._contents, batch, look=look)
+        if put_blob is not None:
+            fresh = {digest: data for digest, data in contents.values() if digest not in self._stored}
+            await asyncio.gather(*(put_blob(data) for data in fresh.values()))
+            self._stored.update(fresh)
+        states: dict[str, FileState] = {}
+        for path, (digest, data) in contents.items():
+            signature = look.files[path]
+            states[path] = FileState(digest, signature.mode, len(data))
+            if signature.ctime_ns < look.began_ns - _SETTLED_NS:
+                self._known[path] = (signature, digest)
+            else:
+                self._known.pop(path, None)
+        return states
+
+    def _contents(self, batch: Iterable[str], *, look: _Look) -> dict[str, tuple[str, bytes]]:
+        contents: dict[str, tuple[str, bytes]] = {}
+        for path in batch:
+            try:
+                data = self.files.read(path, max_bytes=self.limits.max_file_bytes + 1, exact=True)
+            except WorkspaceMissingError:
+                raise
+            except WorkspaceError:  # gone or closed since the look, or not ours to read
+                look.left_out[path] = "unreadable"
+                continue
+            if len(data) > self.limits.max_file_bytes:
+                look.left_out[path] = "large"
+                continue
+            contents[path] = (digest_of(data), data)
+        return contents
+
+    # ---- looking ---------------------------------------------------------------------------------------------------
+
+    def _look(self) -> _Look:
+        look = _Look(began_ns=self._clock.now_us() * 1000)
+        root = self.files.root
+        listing = list_tree(root, git=self._git, most=self.limits.max_files, own_repository=self._own_repository)
+        look.counts.update(listing.left_out)
+        look.is_cut = listing.is_cut
+        total = 0
+        try:
+            descriptor = os.open(root, DIRECTORY)
+        except FileNotFoundError as error:
+            raise WorkspaceMissingError(root=str(root)) from error
+        with held(descriptor):
+            for path in sorted(listing.paths):
+                total += self._look_at(path, look, root=descriptor, total=total)
+        return look
+
+    def _look_at(self, path: str, look: _Look, *, root: int, total: int) -> int:
+        """Put the path where it belongs and return the bytes it adds."""
+        try:
+            status = os.stat(path, dir_fd=root, follow_symlinks=False)
+        except OSError:
+            return 0  # tracked and deleted, or gone since it was listed
+        reason = self._reason(path, status, total=total)
+        if reason is not None:
+            look.left_out[path] = reason
+        elif stat.S_ISLNK(status.st_mode):
+            target = _target(path, root=root)
+            if target:
+                look.links[path] = target
+        else:
+            look.files[path] = Signature(
+                status.st_size,
+                status.st_mtime_ns,
+                status.st_ctime_ns,
+                status.st_ino,
+                stat.S_IMODE(status.st_mode) & _PERMISSIONS,
+            )
+            return status.st_size
+        return 0
+
+    def _reason(self, path: str, status: os.stat_result, *, total: int) -> str | None:
+        """Return why the path is left out, None when it is not."""
+        is_link = stat.S_ISLNK(status.st_mode)
+        if not is_link and not stat.S_ISREG(status.st_mode):
+            return "special"
+        closed = self._closed.get(path)
+        if closed is None:
+            closed = self.files.policy.refusal(path, verb="written") is not None
+            self._closed[path] = closed
+        if closed:
+            return "closed"
+        if is_link:
+            return None
+        too_large = status.st_size > self.limits.max_file_bytes
+        return "large" if too_large or total + status.st_size > self.limits.max_total_bytes else None
+
+
+def _target(path: str, *, root: int) -> str:
+    try:
+        return os.readlink(path, dir_fd=root)
+    except OSError:
+        return ""
+
+
+def _batches(paths: Iterable[str], *, look: _Look) -> Iterable[list[str]]:
+    batch: list[str] = []
+    size = 0
+    for path in paths:
+        if batch and (len(batch) >= _BATCH_FILES or size + look.files[path].size > _BATCH_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(path)
+        size += look.files[path].size
+    if batch:
+        yield batch
