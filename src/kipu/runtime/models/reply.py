@@ -14,10 +14,15 @@ def neutral_call(call_id: str, name: str, *, arguments: str) -> JsonObject:
     """Return a neutral tool call; arguments that are no JSON object are kept as `raw`."""
     call: dict[str, Any] = {"type": "tool_call", "id": call_id, "name": name}
     try:
-        parsed = json.loads(arguments) if arguments.strip() else {}
+        parsed = json.loads(arguments, parse_constant=_no_number) if arguments.strip() else {}
     except (ValueError, RecursionError):
         parsed = None
     return call | ({"input": parsed} if isinstance(parsed, dict) else {"raw": arguments})
+
+
+def _no_number(name: str) -> None:
+    """Refuse NaN and the infinities, which Python reads and JSON does not have."""
+    raise ValueError(name)
 
 
 def build_reply(
