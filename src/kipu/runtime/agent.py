@@ -21,6 +21,7 @@ from kipu.ports.workspace import Workspace
 from kipu.runtime.agent_loop import AgentLoop
 from kipu.runtime.approval_gate import DEFAULT_TTL_S, ApprovalGate
 from kipu.runtime.boundary import Boundary
+from kipu.runtime.mcp.mcp_servers import McpServers
 from kipu.runtime.model_step import ModelStep, StreamLimits
 from kipu.runtime.models.retrying import DEFAULT_LIMITS, RetryLimits
 from kipu.runtime.observer import NoObserver, TurnObserver
@@ -48,6 +49,7 @@ class AgentParts:
     environment: Mapping[str, str] = field(default_factory=dict)
     credentials: Callable[[str], Mapping[str, str]] | None = None
     checkpoint: Checkpoint | None = None
+    servers: McpServers | None = None
     instruction: str | None = None
     limits: TurnLimits = field(default_factory=TurnLimits)
     retries: RetryLimits = DEFAULT_LIMITS
@@ -84,6 +86,8 @@ class Agent:
         self._running += 1
         try:
             await run.load()
+            if self.parts.servers is not None:
+                await self.parts.servers.update(self.parts.toolbox)
             await self._instruct(run)
             loop = self._loop(await author_of(run))
             await loop.run(run)
@@ -147,6 +151,8 @@ class Agent:
     async def aclose(self) -> None:
         """End its tools and what they run, and give the files back."""
         await self.parts.toolbox.aclose()
+        if self.parts.servers is not None:
+            await self.parts.servers.aclose()
         if self.parts.workspace is not None:
             await self.parts.workspace.aclose()
         if self.parts.owns_model:

@@ -9,21 +9,11 @@ from kipu.events.boundary import NoteEvent
 from kipu.events.conversation import UserMessageEvent
 from kipu.events.event import SessionEvent
 from kipu.events.turn import MessageSettledEvent, TurnSteeredEvent
-from kipu.manager.session import Session
 from kipu.runtime.turn_run import TurnRun
-from kipu.session.mailbox import Arrival, Author, Joining, arrival_of, joining
+from kipu.runtime.waiting import waiting_arrivals
+from kipu.session.mailbox import Author, Joining, joining
 
 DOWNGRADED_NOTE = "kipu.downgraded"
-
-
-async def waiting_arrivals(session: Session) -> list[Arrival]:
-    """Return the messages that wait, in order of arrival."""
-    waiting = session.head.waiting
-    if not waiting:
-        return []
-    items = await session.history.reader.at(waiting)
-    events = [items[seq].event for seq in waiting if seq in items]
-    return [arrival_of(event) for event in events if isinstance(event, UserMessageEvent)]
 
 
 class Boundary:

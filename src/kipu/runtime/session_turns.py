@@ -12,10 +12,10 @@ from kipu.manager.manager import SessionManager
 from kipu.manager.session import Session
 from kipu.manager.turn import Turn
 from kipu.ports.principal import Principal
-from kipu.runtime.boundary import waiting_arrivals
 from kipu.runtime.orchestrator import Orchestrator
 from kipu.runtime.turn_control import TurnControl
 from kipu.runtime.turn_run import TurnRun
+from kipu.runtime.waiting import waiting_arrivals
 from kipu.session.mailbox import NextTurn, next_turn
 
 ROLLBACK_REFUSED_NOTE = "kipu.rollback_refused"
@@ -81,18 +81,14 @@ class SessionTurns:
 
     async def _run(self, turn: Turn, control: TurnControl) -> None:
         run: TurnRun | None = None
-        entered = False
-        try:
-            async with turn:
-                entered = True
+        async with turn:
+            try:
                 async with self._orchestrator.using(self._session) as agent:
                     run = await agent.run_turn(turn, control)
-        except (LeaseLostError, StoreError):
-            raise
-        except KipuError:
-            if not entered:
+            except (LeaseLostError, StoreError):
                 raise
-            return  # what was wrong with the agent is the outcome of its turn
+            except KipuError as error:  # what is wrong with the agent is the outcome of its turn
+                turn.outcome, turn.error = "failed", f"{error} [{error.code}]"
         if run is not None and control.mode in ("rollback", "rollback_forced"):
             await self._roll_back(run, forced=control.mode == "rollback_forced")
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from kipu.errors import KipuError, LeaseLostError, StoreError
 from kipu.events.conversation import ToolResultEvent, ToolStartedEvent
-from kipu.events.event import SessionEvent
 from kipu.ports.principal import Principal
 from kipu.ports.store import EventStore
 from kipu.ports.tool import JsonObject, Tool, ToolContext, ToolResult
@@ -25,7 +24,7 @@ from kipu.session.turn_story import OpenCall
 logger = logging.getLogger(__name__)
 
 GRACE_S = 5.0  # how long a tool that was told to end may take to clean up
-Checkpoint = Callable[[TurnRun, OpenCall], Awaitable[SessionEvent | None]]
+Checkpoint = Callable[[TurnRun, OpenCall], Awaitable[None]]
 
 
 class ToolExecution:
@@ -91,11 +90,9 @@ class ToolExecution:
         tool = self._toolbox.find(call.call.tool_name)
         if tool is None:
             return
-        before: list[SessionEvent] = [ToolStartedEvent(tool_call_id=call.id)]
         if tool.spec.has_side_effect and self._checkpoint is not None:
-            made = await self._checkpoint(run, call)
-            before = [made, *before] if made is not None else before
-        await run.add(*before)
+            await self._checkpoint(run, call)
+        await run.add(ToolStartedEvent(tool_call_id=call.id))
         context = await self.context(run)(call)
         result = await self._bounded(run, tool, arguments, context)
         await run.add(await self._event(call, arguments, result, context))
