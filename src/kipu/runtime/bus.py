@@ -12,6 +12,7 @@ from kipu.events.event import SessionEvent
 from kipu.manager.loader import item_of
 from kipu.manager.manager import SessionManager
 from kipu.ports.principal import Principal
+from kipu.runtime.approvals import ApprovalDesk
 from kipu.runtime.control import ControlLane
 from kipu.runtime.inbound import InboundEvent
 from kipu.runtime.outbound import OUTBOUND_TYPES, Outbound, outbound_of
@@ -42,6 +43,7 @@ class MessageBus:
         delivering: Collection[str] = (),
         max_inbound: int = DEFAULT_MAX_INBOUND,
         max_waiting: int = DEFAULT_MAX_WAITING,
+        approvals: ApprovalDesk | None = None,
     ) -> None:
         self._manager = manager
         self._wake = wake or _nobody
@@ -53,7 +55,7 @@ class MessageBus:
         self._receiver = Receiver(now_us=manager.now_us, max_waiting=max_waiting)
         self._places = asyncio.Semaphore(max_inbound)
         self._turns = _KeyLocks()
-        self.control = ControlLane(manager, wake=self._wake)
+        self.control = ControlLane(manager, wake=self._wake, approvals=approvals)
 
     async def publish(self, event: InboundEvent, principal: Principal | None = None) -> Receipt:
         """Put a message into its session's mailbox, durably, and return where it stands (C5).

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from kipu.errors import ApprovalNotFoundError, ConflictError
 from kipu.events.event import SessionEvent
@@ -12,6 +12,7 @@ from kipu.events.turn import MessageSettledEvent, StopRequestedEvent
 from kipu.manager.manager import SessionManager
 from kipu.manager.session import Session
 from kipu.ports.principal import Principal
+from kipu.runtime.approvals import ApprovalDesk
 from kipu.runtime.waiting import QueuedMessage, queued_message, waiting_arrivals
 
 State = Literal["idle", "waiting", "running", "parked", "stopping"]
@@ -29,16 +30,6 @@ class SessionStatus:
     owner: str | None
     due_at: str | None
     last_seq: int
-
-
-class ApprovalDesk(Protocol):
-    """Where people's decisions go. The first one counts, and it is an appended event (C15)."""
-
-    async def decide(
-        self, session_id: str, approval_id: str, *, decision: str, by: Principal, **details: Any
-    ) -> SessionEvent:
-        """Record a decision. Raises: ApprovalNotFoundError, AccessDeniedError, ConflictError."""
-        ...
 
 
 class ControlLane:
@@ -100,22 +91,38 @@ class ControlLane:
             last_seq=head.last_seq,
         )
 
-    async def decide(
+    async def approve(
         self,
-        session_id: str,
         approval_id: str,
         *,
-        decision: str,
+        arguments: Mapping[str, Any] | None = None,
+        reason: str | None = None,
+        session_id: str | None = None,
         principal: Principal | None = None,
-        **details: Any,
     ) -> SessionEvent:
-        """Approve, deny or answer. Raises: ApprovalNotFoundError, AccessDeniedError, ConflictError."""
+        """Allow a call that waits for a person, once. Raises: ApprovalNotFoundError, AccessDeniedError, InputError."""
+        desk = self._desk(approval_id)
+        return await desk.approve(
+            approval_id, arguments=arguments, reason=reason, session_id=session_id, principal=principal
+        )
+
+    async def deny(
+        self,
+        approval_id: str,
+        *,
+        reason: str | None = None,
+        session_id: str | None = None,
+        principal: Principal | None = None,
+    ) -> SessionEvent:
+        """Refuse a call that waits for a person. Raises: ApprovalNotFoundError, AccessDeniedError."""
+        return await self._desk(approval_id).deny(
+            approval_id, reason=reason, session_id=session_id, principal=principal
+        )
+
+    def _desk(self, approval_id: str) -> ApprovalDesk:
         if self.approvals is None:
             raise ApprovalNotFoundError(approval_id=approval_id, reason="nobody asks for approvals here")
-        by = principal or self._manager.principal
-        event = await self.approvals.decide(session_id, approval_id, decision=decision, by=by, **details)
-        self._wake(session_id)
-        return event
+        return self.approvals
 
     async def _session(self, session_id: str, principal: Principal | None) -> Session:
         session = await self._manager.open(session_id, principal=principal)
