@@ -21,6 +21,9 @@ from kipu.stores.host import SystemClock, SystemEntropy, SystemLiveness, this_pr
 if TYPE_CHECKING:
     from kipu.context.policy import WindowPolicy
     from kipu.manager.manager import SessionManager
+    from kipu.ports.model import ModelClient
+    from kipu.runtime.agent_builder import AgentSettings, MoreTools, OpenModel
+    from kipu.runtime.runtime import Runtime
 
 TOKEN_COUNTERS = ("estimate", "exact")
 DURABILITIES = ("fsync", "buffered", "os")
@@ -172,3 +175,41 @@ async def open_manager(
         counter=counting,
         **settings,
     )
+
+
+def open_runtime(
+    manager: SessionManager,
+    *,
+    settings: AgentSettings | None = None,
+    open_model: OpenModel | None = None,
+    more_tools: MoreTools | None = None,
+    clock: Clock | None = None,
+    **options: Any,
+) -> Runtime:
+    """Return what runs the turns of `manager`'s sessions; use it as `async with`. Without `open_model`, models are found by name.
+
+    `options` are those of `Runtime`: max_turns, max_agents, accepts, channel_policies, default_policy, delivering …
+    """
+    from kipu.runtime.agent_builder import AgentSettings, CodingAgentBuilder
+    from kipu.runtime.instructions import default_workspaces_folder
+    from kipu.runtime.models.loader import find_model
+    from kipu.runtime.models.loader import open_model as open_choice
+    from kipu.runtime.observer import LiveFeed
+    from kipu.runtime.runtime import Runtime
+
+    def find_and_open(name: str | None) -> ModelClient:
+        return open_choice(find_model(name, environment=os.environ, config={}))
+
+    if settings is None:
+        folder = default_workspaces_folder(os.environ.get("XDG_DATA_HOME"), os.environ.get("HOME"))
+        settings = AgentSettings(folder)
+    feed = LiveFeed()
+    builder = CodingAgentBuilder(
+        manager,
+        settings,
+        open_model=open_model or find_and_open,
+        clock=clock or SystemClock(),
+        observer=feed,
+        more_tools=more_tools,
+    )
+    return Runtime(manager, builder, feed=feed, **options)

@@ -64,7 +64,7 @@ class RewindEvent(SessionEvent):
 
 
 class MetadataChangedEvent(SessionEvent):
-    """Settings changed: `title`, `tags` and `pinned` are the session's own, all other names are free (`vars`, `model`, `cwd` …)."""
+    """Settings changed: `title`, `tags`, `pinned` and `kipu.workspace` are the session's own, other names free (`vars`, `model` …)."""
 
     event_type: Literal["metadata_changed"] = "metadata_changed"
     set: dict[str, Any] = Field(default_factory=dict)

@@ -136,7 +136,8 @@ class Orchestrator:
                 self._locks.pop(session.session_id, None)
 
     async def _current(self, session: Session) -> Agent:
-        made_from = {name: session.head.metadata.get(name) for name in BUILT_FROM}
+        head = session.head
+        made_from = {"workspace": head.workspace, **{name: head.metadata.get(name) for name in BUILT_FROM}}
         kept = self._agents.get(session.session_id)
         if kept is not None and kept.agent.session is session and (kept.made_from == made_from or kept.agent.in_use):
             kept.used_s = self._monotonic_s()

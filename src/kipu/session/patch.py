@@ -12,7 +12,8 @@ from kipu.ports.head import PREVIEWS_KEPT, HeadPatch
 
 PREVIEW_CHARACTERS = 120
 WINDOW_NOTE = "kipu.window"
-_OWN_NAMES = ("title", "tags", "pinned")
+WORKSPACE = "kipu.workspace"  # the name under which a session's directory is changed; heads have it as `workspace`
+_OWN_NAMES = ("title", "tags", "pinned", WORKSPACE)
 
 
 class _Patch:
@@ -99,6 +100,8 @@ def _own(values: Mapping[str, Any]) -> dict[str, Any]:
             own[name] = None if value is None else str(value)
         elif name == "pinned":
             own[name] = bool(value)
+        elif name == WORKSPACE:
+            own["workspace"] = dict(value) if isinstance(value, Mapping) else None
         else:
             own[name] = (
                 [str(tag) for tag in value] if isinstance(value, list | tuple) else [] if not value else [str(value)]
@@ -223,9 +226,9 @@ def _rewind(patch: _Patch, index: int, event: SessionEvent) -> None:
 
 def _metadata_changed(patch: _Patch, index: int, event: SessionEvent) -> None:
     change = cast(boundary.MetadataChangedEvent, event)
-    empty: dict[str, Any] = {"title": None, "tags": [], "pinned": False}
+    empty: dict[str, Any] = {"title": None, "tags": [], "pinned": False, WORKSPACE: None}
     own = _own(change.set)
-    own.update({name: empty[name] for name in change.unset if name in _OWN_NAMES})
+    own.update({name.removeprefix("kipu."): empty[name] for name in change.unset if name in _OWN_NAMES})
     patch.put(**own)
     free = {name: value for name, value in change.set.items() if name not in _OWN_NAMES}
     free.update(dict.fromkeys((name for name in change.unset if name not in _OWN_NAMES), None))

@@ -136,7 +136,7 @@ class Grants:
 def project_of(session: Session) -> str | None:
     """Return what project a session works in: its repository, else the directory it was given; None for a private one."""
     workspace = session.head.workspace or {}
-    place = workspace.get("repository") or workspace.get("root")
+    place = workspace.get("repository") or workspace.get("path")
     if workspace.get("kind", "directory") == "private" or not isinstance(place, str) or not place:
         return None
     return place.rstrip("/") or "/"

@@ -47,7 +47,7 @@ def grants_of(manager: SessionManager) -> Grants:
 
 async def session_in(manager: SessionManager, root: str | None = None, principal: Principal = ALICE) -> Session:
     """Return a session with a directory of its own, or the one named."""
-    workspace = {"kind": "private", "root": "/p"} if root is None else {"kind": "directory", "root": root}
+    workspace = {"kind": "private", "path": "/p"} if root is None else {"kind": "directory", "path": root}
     session_id = manager.mint("sess")
     init = SessionInitEvent(owner=principal.id, tenant=principal.tenant, workspace=workspace)
     prepared = await manager.writer.prepare(session_id, init)

@@ -1,0 +1,212 @@
+"""Builds a coding agent for a session: its model, files, tools, commands, servers and rules, from settings and its metadata."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from kipu.errors import ConfigurationError
+from kipu.manager.manager import SessionManager
+from kipu.manager.session import Session
+from kipu.ports.clock import Clock
+from kipu.ports.model import ModelClient
+from kipu.ports.tool import Tool
+from kipu.runtime.agent import Agent, AgentParts
+from kipu.runtime.instructions import coding_instruction, project_text
+from kipu.runtime.mcp.mcp_servers import McpServers
+from kipu.runtime.mcp.server_config import McpServerConfig
+from kipu.runtime.model_settings import policy_for
+from kipu.runtime.observer import TurnObserver
+from kipu.runtime.policy.grants import Grants
+from kipu.runtime.policy.tool_policy import PolicyLayer, ToolPolicy
+from kipu.runtime.sandbox.opening import SandboxChoice, open_sandbox
+from kipu.runtime.sandbox.probe import BubblewrapProbe, probe_bubblewrap
+from kipu.runtime.spending import TurnLimits
+from kipu.runtime.tool_execution import Checkpoint
+from kipu.runtime.tools.default_tools import default_tools
+from kipu.runtime.tools.shell_commands import commands_of
+from kipu.runtime.tools.shell_tools import shell_tools
+from kipu.runtime.tools.toolbox import Toolbox
+from kipu.runtime.turn_run import TurnRun
+from kipu.runtime.workspaces.checkpoints import CheckpointRecorder, blobs_into
+from kipu.runtime.workspaces.local import LocalWorkspace
+from kipu.runtime.workspaces.provision import WorkspaceProvision
+from kipu.session.turn_story import OpenCall
+
+SPLITTERS = {"shell": commands_of}
+OpenModel = Callable[[str | None], ModelClient]
+MoreTools = Callable[[Session], Sequence[Tool]]
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSettings:
+    """What every agent of a process is built with, where its session says nothing else.
+
+    `policy` are the layers above the session's own. `credentials` are given to the tool they are named for, and to no other.
+    `own_places` (Kipu's data) are closed to tools also where a workspace contains them.
+    """
+
+    workspaces: Path
+    policy: tuple[PolicyLayer, ...] = ()
+    servers: tuple[McpServerConfig, ...] = ()
+    credentials: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
+    sandbox: SandboxChoice = "auto"
+    has_network: bool = False
+    limits: TurnLimits = field(default_factory=TurnLimits)
+    own_places: tuple[Path, ...] = ()
+    checkpoints: bool = True
+
+
+class CodingAgentBuilder:
+    """Make agents (contract: `AgentBuilder`). Models are opened once per name and shared; everything else is each session's own."""
+
+    def __init__(
+        self,
+        manager: SessionManager,
+        settings: AgentSettings,
+        *,
+        open_model: OpenModel,
+        clock: Clock,
+        observer: TurnObserver | None = None,
+        more_tools: MoreTools | None = None,
+    ) -> None:
+        self._manager = manager
+        self._settings = settings
+        self._open_model = open_model
+        self._clock = clock
+        self._observer = observer
+        self._more_tools = more_tools
+        self._models: dict[str | None, ModelClient] = {}
+        self._probe: BubblewrapProbe | None = None
+        self.grants = Grants(manager, clock=clock, splitters=SPLITTERS)
+        self.provision = WorkspaceProvision(settings.workspaces, own_places=settings.own_places, clock=clock)
+
+    async def build(self, session: Session) -> Agent:
+        """Return the session's agent. Raises: ModelError, ConfigurationError, WorkspaceError, SandboxError."""
+        metadata = session.head.metadata
+        model = self.model(metadata.get("model"))
+        workspace = await self.open_workspace(session)
+        environment = _environment(metadata.get("env"))
+        tools, is_sandboxed = await self._tools(session, workspace)
+        parts = AgentParts(
+            model,
+            Toolbox(tools),
+            workspace=workspace,
+            policy=ToolPolicy(
+                self._settings.policy,
+                splitters=SPLITTERS,
+                unsandboxed=frozenset() if is_sandboxed else frozenset({"shell"}),
+            ),
+            grants=self.grants,
+            environment=environment,
+            credentials=lambda name: self._settings.credentials.get(name, {}),
+            checkpoint=self._checkpoint(session, workspace) if self._settings.checkpoints else None,
+            servers=self._servers(session, workspace),
+            instruction=coding_instruction(workspace, project_text=await asyncio.to_thread(project_text, workspace)),
+            limits=_limits(self._settings.limits, metadata.get("limits")),
+        )
+        await self._fit_window(session, model)
+        return Agent(session, parts, manager=self._manager, observer=self._observer)
+
+    def model(self, name: Any = None) -> ModelClient:
+        """Return the client of a model by name, opened once; None is the default one."""
+        key = name if isinstance(name, str) and name else None
+        if key not in self._models:
+            self._models[key] = self._open_model(key)
+        return self._models[key]
+
+    async def open_workspace(self, session: Session) -> LocalWorkspace:
+        """Return the session's directory, its own private one where its head names none; made again where it is missing."""
+        record = session.head.workspace
+        if record:
+            return (
+                await self.provision.bring_back(record)
+                if record.get("kind") != "directory"
+                else (await self.provision.open(record))
+            )
+        return await self.provision.private(session.session_id)
+
+    async def sandbox_probe(self) -> BubblewrapProbe:
+        """Return whether commands can be shut in here; tried once."""
+        if self._probe is None:
+            self._probe = await probe_bubblewrap()
+        return self._probe
+
+    async def close(self) -> None:
+        """Close the models. Close the agents first."""
+        models, self._models = list(self._models.values()), {}
+        for model in models:
+            await model.aclose()
+
+    # ---- parts -----------------------------------------------------------------------------------------------------
+
+    async def _tools(self, session: Session, workspace: LocalWorkspace) -> tuple[list[Tool], bool]:
+        sandbox = await open_sandbox(
+            workspace.root,
+            session_id=session.session_id,
+            probe=await self.sandbox_probe(),
+            choice=self._settings.sandbox,
+            hidden=self._settings.own_places,
+            has_network=self._settings.has_network,
+        )
+        shell = shell_tools(workspace.root, sandbox)
+        more = self._more_tools(session) if self._more_tools is not None else ()
+        tools = [*default_tools(root=workspace.root, manager=self._manager), *shell.all(), *more]
+        return tools, shell.shell.is_sandboxed
+
+    def _checkpoint(self, session: Session, workspace: LocalWorkspace) -> Checkpoint:
+        recorder = CheckpointRecorder(
+            session.add_events, workspace, blobs_into(self._manager.store, session.session_id)
+        )
+
+        async def record(run: TurnRun, call: OpenCall) -> None:
+            async def append(events: Sequence[Any]) -> Sequence[Any]:
+                return await run.add(*events)
+
+            recorder.append = append
+            await recorder.record(turn_id=run.turn.id, call_id=call.id)
+
+        return record
+
+    def _servers(self, session: Session, workspace: LocalWorkspace) -> McpServers | None:
+        if not self._settings.servers:
+            return None
+        return McpServers(
+            self._settings.servers,
+            environment=os.environ,
+            mark=session.session_id,
+            now=time.monotonic,
+            cwd=str(workspace.root),
+        )
+
+    async def _fit_window(self, session: Session, model: ModelClient) -> None:
+        policy = policy_for(model, policy=self._manager.policy)
+        if session.policy != policy:
+            await session.set_policy(policy)
+
+
+def _environment(kept: Any) -> dict[str, str]:
+    """Return the session's own variables; what is no text is left out rather than guessed at."""
+    if not isinstance(kept, Mapping):
+        return {}
+    return {str(name): value for name, value in kept.items() if isinstance(value, str)}
+
+
+def _limits(default: TurnLimits, kept: Any) -> TurnLimits:
+    """Return the limits, each one the stricter of the default and the session's own (a session only narrows)."""
+    if not isinstance(kept, Mapping):
+        return default
+    known = {each.name for each in fields(TurnLimits)}
+    unknown = sorted(str(name) for name in kept if name not in known)
+    if unknown:
+        raise ConfigurationError(reason=f"limits has no {unknown[0]!r}; it has {', '.join(sorted(known))}")
+    values: dict[str, Any] = {}
+    for name in known:
+        both = [value for value in (getattr(default, name), kept.get(name)) if isinstance(value, int | float)]
+        values[name] = min(both) if both else None
+    return TurnLimits(**values)

@@ -1,0 +1,75 @@
+"""The runtime of one process: messages in, turns run, answers out; everything around a manager, begun and ended together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Self
+
+from kipu.manager.manager import SessionManager
+from kipu.runtime.agent_builder import CodingAgentBuilder
+from kipu.runtime.approvals import ApprovalDesk
+from kipu.runtime.bus import MessageBus
+from kipu.runtime.control import ControlLane
+from kipu.runtime.observer import LiveFeed
+from kipu.runtime.orchestrator import Orchestrator
+from kipu.runtime.worker import Worker
+from kipu.session.busy import PolicyChoice
+
+
+class Runtime:
+    """Hold a worker, its agents and the bus. Use it as `async with`; the manager stays the caller's."""
+
+    def __init__(
+        self,
+        manager: SessionManager,
+        builder: CodingAgentBuilder,
+        *,
+        feed: LiveFeed,
+        max_turns: int = 64,
+        max_agents: int = 128,
+        idle_s: float = 1800.0,
+        accepts: Callable[[str], bool] | None = None,
+        channel_policies: Mapping[str, PolicyChoice] | None = None,
+        default_policy: PolicyChoice = None,
+        delivering: Collection[str] = (),
+        drain_s: float = 0.0,
+    ) -> None:
+        self.manager = manager
+        self.builder = builder
+        self.feed = feed
+        self.orchestrator = Orchestrator(
+            manager, builder, max_agents=max_agents, idle_s=idle_s, monotonic_s=time.monotonic
+        )
+        self.worker = Worker(manager, self.orchestrator, max_turns=max_turns, accepts=accepts)
+        self.desk = ApprovalDesk(manager, grants=builder.grants, wake=self.worker.wake)
+        self.bus = MessageBus(
+            manager,
+            wake=self.worker.wake,
+            channel_policies=channel_policies,
+            default_policy=default_policy,
+            delivering=delivering,
+            approvals=self.desk,
+        )
+        self._drain_s = drain_s
+        self._stack = AsyncExitStack()
+
+    @property
+    def control(self) -> ControlLane:
+        """Return the lane that never waits for a turn."""
+        return self.bus.control
+
+    async def __aenter__(self) -> Self:
+        self._stack.push_async_callback(self.builder.close)
+        self._stack.push_async_callback(self.orchestrator.close)
+        await self._stack.enter_async_context(self.worker)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._drain_s:
+            await self.worker.drain(timeout_s=self._drain_s)
+        await self._stack.aclose()
