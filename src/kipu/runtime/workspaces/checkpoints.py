@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterable, Awaitable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeGuard
 
 from kipu.errors import InputError
 from kipu.events.boundary import NoteEvent, RewindEvent
@@ -124,7 +124,7 @@ def first_checkpoint_of_turn(events: Iterable[SessionEvent], turn_id: str) -> st
     return None
 
 
-def _is_checkpoint(event: SessionEvent) -> bool:
+def _is_checkpoint(event: SessionEvent) -> TypeGuard[NoteEvent]:
     return isinstance(event, NoteEvent) and event.kind == CHECKPOINT and "manifest" in event.data
 
 
