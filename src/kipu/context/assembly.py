@@ -85,6 +85,34 @@ class Assembly:
         self._end_turn()
         self._closed.clear()
 
+    def cut_at(self, start_seq: int) -> int | None:
+        """Return how many exchanges stand before `start_seq` if the others are what they would be without them, else None.
+
+        They are when the cut is at a user message and nothing reaches over it: whatever does has left a note, an
+        adjustment, an open call, or a message that is missing.
+        """
+        if self.adjustments or self.missing or self.media_count or self._settled:
+            return None
+        if any(self._early.values()) or any(self._closed.values()):
+            return None
+        cut = next((index for index, exchange in enumerate(self.exchanges) if exchange.seq >= start_seq), 0)
+        if not cut or self.exchanges[cut].kind != "user" or self.exchanges[cut].seq != start_seq:
+            return None
+        if self._current is not None and self._current.seq < start_seq:
+            return None
+        return None if any(exchange.notes for exchange in self.exchanges[cut:]) else cut
+
+    def forget(self, count: int, *, model_was_called: bool) -> None:
+        """Let go of the first `count` exchanges, as `cut_at` allowed it; `model_was_called` is so since the cut."""
+        del self.exchanges[:count]
+        self.model_was_called = model_was_called
+        self.placed = {e.message.seq for e in self.exchanges if e.kind == "user" and e.message is not None}
+        calls = [call for exchange in self.exchanges for call in exchange.calls]
+        self._ids = UniqueIds()
+        for call in calls:
+            self._ids.take(call.id)
+        self._answered.intersection_update([call.event.tool_call_id for call in calls])
+
     def pending_adjustments(self) -> list[Adjustment]:
         """Return what would be reported if nothing more came: results that still wait for their call."""
         return [self._orphan(item) for items in self._early.values() for item in items]

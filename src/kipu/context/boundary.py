@@ -76,6 +76,12 @@ class Boundaries:
                 self.pins.discard(seq)
 
     @property
+    def is_quiet(self) -> bool:
+        """Say whether a jump lets nothing take effect and keeps nothing from before it."""
+        waits = self.next_instruction or self.next_summary or self.earlier_pins
+        return not (waits or self.pins or self.consolidated_seq)
+
+    @property
     def wants_jump(self) -> bool:
         """Say whether something waits that must not wait for the next overflow."""
         return self.next_instruction is not None or bool(self.earlier_pins)

@@ -58,12 +58,29 @@ class Compiled:
     done: int = 0
     messages: list[Message] = field(default_factory=list)
     makers: list[Maker] = field(default_factory=list)
+    starts: list[int] = field(default_factory=list)  # where the messages of each exchange begin
 
     def take(self, exchanges: Sequence[Exchange], *, until: int) -> None:
         """Render the exchanges before `until` for good."""
         for exchange in exchanges[self.done : until]:
+            self.starts.append(len(self.messages))
             self._add(self.neutral.render(exchange))
         self.done = max(self.done, until)
+
+    def forget(self, count: int) -> bool:
+        """Let go of the first `count` exchanges; return False where what follows might now look otherwise.
+
+        A shape looks at nothing but the role of the last message and what was noted or seen, and it notes every merging.
+        So what stands behind a user message stays as it is behind the head, which had one behind it before.
+        """
+        reader = self.shape.reader
+        if self.done <= count or reader.notes or reader.seen:
+            return False
+        first, begin = self.starts[0], self.starts[count]
+        del self.messages[first:begin], self.makers[first:begin]
+        self.starts = [start - begin + first for start in self.starts[count:]]
+        self.done -= count
+        return True
 
     def start(self, messages: Sequence[Message]) -> None:
         """Render the instruction and the summary."""

@@ -50,7 +50,8 @@ class Shape(Protocol):
 
     Contract:
     - `add` appends the messages of one exchange to `out`, and changes no message that stands there: where it merges, it
-      puts a new one in place of the last. So a window that grows is rendered by its new exchanges alone (C9).
+      puts a new one in place of the last, and notes it. So a window that grows is rendered by its new exchanges alone (C9).
+    - What `add` does depends on the exchange, the role of the last message, and `reader.seen`.
     - `finish` does what depends on being last. It is done on a copy.
     """
 

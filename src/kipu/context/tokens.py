@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from kipu.context.content import media_size, memory_text, parts_of, result_parts, value_text
+from kipu.context.content import media_size, memory_text, parts_of, result_parts, result_text, value_text
 from kipu.events.boundary import CompactionEvent
 from kipu.events.content import MediaPart
 from kipu.events.conversation import (
@@ -73,7 +73,10 @@ class EstimateCounter:
             lower -= found
             total += weight * found
         total += _LOWER_WEIGHT * lower
-        total += sum([weight * count(pair) for pair, weight in _PAIR_WEIGHTS.items()])
+        for pair, weight in _PAIR_WEIGHTS.items():
+            # Looking for two bytes takes three times as long as for one, and most texts lack some kind.
+            if pair[1:] in kinds:
+                total += weight * count(pair)
         # No tokenizer makes one token of more than this many bytes of running text.
         return max(1, round(total), len(kinds) // 32)
 
@@ -100,6 +103,8 @@ def event_tokens(event: SessionEvent, counter: TokenCounter) -> int:
 
 def _parts_tokens(event: UserMessageEvent | AgentMessageEvent | ToolResultEvent, counter: TokenCounter) -> int:
     if isinstance(event, ToolResultEvent):
+        if not isinstance(event.result, list):
+            return counter.count(result_text(event))
         parts = result_parts(event)
     elif isinstance(event.content, str):
         return counter.count(event.content)

@@ -41,6 +41,18 @@ class WindowView:
             self._count += exchange.message_count
             self._steady += 1
 
+    def forget(self, exchanges: Sequence[Exchange], count: int) -> bool:
+        """Let go of what was rendered of the first `count` exchanges; return False where a new view must be made instead."""
+        self._settle(exchanges)
+        if self._steady < count:
+            return False
+        self._steady -= count
+        self._tokens -= sum(exchange.tokens for exchange in exchanges[:count])
+        self._count -= sum(exchange.message_count for exchange in exchanges[:count])
+        kept = {key: compiled for key, compiled in self._compiled.items() if compiled.forget(count)}
+        self._compiled = kept
+        return True
+
     def render(
         self,
         target: str,

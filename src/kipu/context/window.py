@@ -18,7 +18,8 @@ from kipu.context.selection import Selection
 from kipu.context.shape import Reader
 from kipu.context.view import WindowView
 from kipu.events.boundary import RewindEvent
-from kipu.events.turn import MessageSettledEvent
+from kipu.events.conversation import ModelCallEvent
+from kipu.events.turn import MessageSettledEvent, TurnStartedEvent, TurnSteeredEvent
 from kipu.session.branch import is_undone
 
 _READERS_KEPT = 4
@@ -212,8 +213,38 @@ class Window:
 
     def jump(self, start_seq: int) -> None:
         """Start at `start_seq`, forgetting what lies before, and let everything take effect that waited for a jump."""
-        self._move(max(start_seq, self.start_seq), users=None, at_seq=self.last_seq)
-        self._rebuild()
+        start_seq = max(start_seq, self.start_seq)
+        count = self._droppable(start_seq)
+        self._move(start_seq, users=None, at_seq=self.last_seq)
+        if count is None:
+            self._rebuild()
+        else:
+            self._drop(count)
+
+    def _droppable(self, start_seq: int) -> int | None:
+        """Return how many exchanges a jump lets go of, if that is all it does: meeting every event again costs a hundredfold."""
+        if self._apart or self._anchor or self._pinned or not self._has_lead or not self._boundaries.is_quiet:
+            return None
+        count = self._assembly.cut_at(start_seq)
+        kept = self._assembly.exchanges[count:]
+        placed = {exchange.message.seq for exchange in kept if exchange.message is not None}
+        for item in self._items if count is not None else ():
+            event = item.event
+            if isinstance(event, RewindEvent):
+                return None
+            takes = event.consumes if isinstance(event, TurnStartedEvent | TurnSteeredEvent) else ()
+            if item.seq >= start_seq and not placed.issuperset(takes):
+                return None
+        return count
+
+    def _drop(self, count: int) -> None:
+        """Let go of the first exchanges after a move to where the next one starts."""
+        if not self._view.forget(self._assembly.exchanges, count):
+            self._view = WindowView()
+        self._assembly.forget(count, model_was_called=any(type(item.event) is ModelCallEvent for item in self._items))
+        gone = [seq for seq in self._arrivals if seq < self.start_seq and seq not in self._earlier]
+        for seq in gone:
+            del self._arrivals[seq]
 
     def _users_before(self, start_seq: int) -> tuple[int, ...]:
         """Return the newest user messages before `start_seq` when no user message stands there (A33)."""
