@@ -89,6 +89,8 @@ class ToolPolicy:
 
     def narrowed(self, rules: Sequence[PolicyRule]) -> ToolPolicy:
         """Return this policy with a session's rules, which only narrow it (A19)."""
+        if not rules:
+            return self
         layer = PolicyLayer("session", tuple(rules), narrows_only=True)
         return ToolPolicy((*self.layers, layer), splitters=self._splitters, unsandboxed=self._unsandboxed)
 
