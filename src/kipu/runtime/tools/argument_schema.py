@@ -75,6 +75,7 @@ class ArgumentSchema:
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self._steps = 0
         self._validator: Any = None
+        self._unresolvable: type[Exception] = LookupError
         self.fault: str | None = None
         try:
             self._compile(_Reducer().reduced(dict(schema), 0))
@@ -87,6 +88,7 @@ class ArgumentSchema:
         except ImportError as error:
             raise MissingExtraError(feature="checking tool calls", package="jsonschema", extra="agent") from error
         draft = jsonschema.Draft202012Validator
+        self._unresolvable = importlib.import_module("referencing.exceptions").Unresolvable
         try:
             draft.check_schema(schema)
         except (jsonschema.exceptions.SchemaError, RecursionError) as error:
@@ -112,9 +114,10 @@ class ArgumentSchema:
             found.append(str(error.reason))
         except RecursionError:
             found.append("they, or the schema, are nested too deeply to be checked")
+        except self._unresolvable:  # it refers to what is not in it: the tool's own fault, and its own to check
+            pass
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-            if not _is_reference_error(error):
-                found.append(f"they cannot be checked: {error}"[:MAX_PROBLEM_CHARACTERS])
+            found.append(f"they cannot be checked: {error}"[:MAX_PROBLEM_CHARACTERS])
         return found
 
     def _counted(self, keyword: Keyword) -> Keyword:
@@ -125,11 +128,6 @@ class ArgumentSchema:
             yield from keyword(validator, value, instance, schema) or ()
 
         return counting
-
-
-def _is_reference_error(error: Exception) -> bool:
-    """Say whether the schema refers to what is not in it: the tool's own fault, and its own to check."""
-    return any(kind.__module__.startswith("referencing") for kind in type(error).__mro__)
 
 
 def _told(error: Any) -> str:

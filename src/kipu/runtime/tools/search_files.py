@@ -124,7 +124,7 @@ class SearchFiles(FileTool):
                 wanted = (
                     line for line in found if (names is None or names.fullmatch(line.path)) and kept.keeps(line.path)
                 )
-                page.fill(wanted, most=whole_number(arguments, "max_matches", default=DEFAULT_MATCHES))
+                page.fill(wanted, most=_most(arguments))
             except InvalidQueryError as error:
                 reason = str(error.reason)
                 continue
@@ -142,9 +142,13 @@ class SearchFiles(FileTool):
             ignore_case=bool(arguments.get("ignore_case")),
             per_file=1
             if arguments.get("files_only")
-            else whole_number(arguments, "max_matches", default=DEFAULT_MATCHES),
+            else _most(arguments) + 1,  # one more, to know that there are more
             name_glob=glob if is_name and not is_file else None,
         )
+
+
+def _most(arguments: JsonObject) -> int:
+    return whole_number(arguments, "max_matches", default=DEFAULT_MATCHES)
 
 
 class _Kept:
