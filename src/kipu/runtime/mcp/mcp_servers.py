@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kipu.errors import McpServerError
+from kipu.errors import McpServerError, MissingExtraError
 from kipu.runtime.mcp.connection import McpConnection, McpState
 from kipu.runtime.mcp.mcp_tool import McpTool
 from kipu.runtime.mcp.server_config import McpServerConfig
@@ -41,7 +42,7 @@ class McpServers:
     """Connect one session with its servers (B39, B40), from the first `update` on, and end them in `aclose` (B49).
 
     `environment` is the process's: of it a server gets what a program needs to start, and beside it its own `env` only. `mark`
-    is a text that no other session has, `now` a monotonic clock.
+    is a text that no other session has, `now` a monotonic clock. Raises: MissingExtraError (there are servers, and no `mcp`).
     """
 
     def __init__(
@@ -53,6 +54,8 @@ class McpServers:
         now: Callable[[], float],
         cwd: str | None = None,
     ) -> None:
+        if configs and importlib.util.find_spec("mcp") is None:
+            raise MissingExtraError(feature="MCP servers", package="mcp", extra="agent")
         needed = {name: environment[name] for name in INHERITED if name in environment}
         self._servers = [
             _Server(McpConnection(config, environment=needed, cwd=cwd, mark=f"{mark}-{index}", now=now))
