@@ -46,8 +46,12 @@ class CheckpointRecorder:
     _last: StoredManifest | None = None
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    async def record(self, *, turn_id: str | None, call_id: str | None = None) -> NoteEvent | None:
+    async def record(
+        self, *, turn_id: str | None, call_id: str | None = None, always: bool = False
+    ) -> NoteEvent | None:
         """Keep the files as they are and append the note; return it as stored, None where nothing changed in this turn.
+
+        Outside a turn give None as its id; such a note, and one that is `always` to be made, is never left out.
 
         When it returns, manifest and contents are durable, so the change may begin.
         Raises: WorkspaceMissingError, GitError, StoreError, and what appending raises.
@@ -55,9 +59,10 @@ class CheckpointRecorder:
         async with self._lock:
             manifest = Manifest.from_json(await self.workspace.snapshot(self.put_blob))
             last = self._last
-            if last is not None and turn_id == self._turn_id and manifest.holds_same(last.manifest):
+            is_same = last is not None and manifest.holds_same(last.manifest)
+            if is_same and turn_id is not None and turn_id == self._turn_id and not always:
                 return None
-            if last is None or not manifest.holds_same(last.manifest):
+            if last is None or not is_same:
                 last = await put_manifest(manifest, self.put_blob, last=last)
             note = checkpoint_note(last, turn_id=turn_id, call_id=call_id)
             stored = (await self.append([note]))[0]
