@@ -1,15 +1,32 @@
-"""A model without a model: rules over the window, so that a chat can be tried with no key and no download."""
+"""A model without a model: rules over the window, so that a chat can be tried with no key and no download.
+
+Where tools are offered it really uses them, for what is asked in one of its forms (`demo_requests`); it does not think.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from dataclasses import dataclass, field
 
-from kipu.ports.model import JsonObject, ModelDescription, ModelEvent, ModelReply, ModelRequest, ModelUsage, TextDelta
-from kipu.runtime.models.demo_answers import answer
+from kipu.ports.model import (
+    JsonObject,
+    ModelDescription,
+    ModelEvent,
+    ModelReply,
+    ModelRequest,
+    ModelUsage,
+    TextDelta,
+    ToolCallDelta,
+)
+from kipu.runtime.models.demo_answers import RECALL, answer, is_chinese, labelled
+from kipu.runtime.models.demo_plan import plan_of
+from kipu.runtime.models.demo_report import doing_text, report_text
+from kipu.runtime.models.demo_requests import requests_in
+from kipu.runtime.models.demo_task import Call, Task, arguments_text, task_of
 from kipu.runtime.models.opaque import AssistantPart
-from kipu.runtime.models.reply import build_reply
+from kipu.runtime.models.reply import build_reply, neutral_call
 from kipu.runtime.models.reply_stream import ReplyStream
 
 PROVIDER = "kipu-demo"
@@ -17,6 +34,7 @@ MODEL = "rules-1"
 CONTEXT_WINDOW_TOKENS = 32_000
 # A word with the space behind it, or one Chinese character: the sizes in which people see models stream.
 PIECE = re.compile(r"[㐀-鿿]|[^\s㐀-鿿]+\s*|\s+")
+ARGUMENT_CHARS = 24
 
 
 class DemoModelClient:
@@ -42,39 +60,86 @@ class DemoModelClient:
             provider=PROVIDER,
             model=MODEL,
             context_window_tokens=CONTEXT_WINDOW_TOKENS,
-            supports_tools=False,
+            supports_tools=True,
             is_ai=False,
             notice="demo model, no AI: it answers by rules. For a real one set OPENAI_API_KEY or ANTHROPIC_API_KEY, or --model.",
         )
 
     def stream(self, request: ModelRequest) -> ReplyStream:
-        """Return the answer in small pieces."""
+        """Return the answer in small pieces, then its calls."""
         said: list[str] = []
         seen = sum(len(text) for message in request.messages for text in texts(message))
 
-        def reply(*, whole: bool) -> ModelReply:
-            usage = ModelUsage(seen // 4, sum(map(len, said)) // 4, measured=False)
+        def reply(decided: Decision | None) -> ModelReply:
+            calls = decided.neutral_calls() if decided is not None else []
+            arguments = sum(len(str(call.get("input"))) for call in calls)
             return build_reply(
-                [AssistantPart("text", "".join(said))],
+                [AssistantPart("text", "".join(said)), *(AssistantPart("tool_call", call=call) for call in calls)],
                 provider=PROVIDER,
                 model=MODEL,
-                state="complete" if whole else "interrupted",
-                usage=usage,
-                finish_reason="stop" if whole else None,
+                state="interrupted" if decided is None else "complete",
+                usage=ModelUsage(seen // 4, (sum(map(len, said)) + arguments) // 4, measured=False),
+                finish_reason=None if decided is None else "tool_call" if calls else "stop",
                 served_model=MODEL,
             )
 
         async def events() -> AsyncGenerator[ModelEvent, None]:
-            for piece in PIECE.findall(answer(conversation(request.messages))):
+            decided = decide(request)
+            for piece in PIECE.findall(decided.text):
                 await asyncio.sleep(self._delay_s)
                 said.append(piece)
                 yield TextDelta(piece)
-            yield reply(whole=True)
+            for delta in decided.call_deltas():
+                await asyncio.sleep(self._delay_s)
+                yield delta
+            yield reply(decided)
 
-        return ReplyStream(events(), lambda: reply(whole=False))
+        return ReplyStream(events(), lambda: reply(None))
 
     async def aclose(self) -> None:
         """Do nothing: it holds nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What the demo model says and calls; ids count all calls of the window, so that none stands there twice."""
+
+    text: str
+    calls: Sequence[Call] = field(default_factory=tuple)
+    first_number: int = 1
+
+    def neutral_calls(self) -> list[JsonObject]:
+        """Return the calls as a reply has them."""
+        return [
+            neutral_call(self._id(index), call.name, arguments=arguments_text(call))
+            for index, call in enumerate(self.calls)
+        ]
+
+    def call_deltas(self) -> Iterator[ToolCallDelta]:
+        """Return the calls in the pieces in which they are streamed."""
+        for index, call in enumerate(self.calls):
+            yield ToolCallDelta(index, self._id(index), call.name)
+            text = arguments_text(call)
+            for start in range(0, len(text), ARGUMENT_CHARS):
+                yield ToolCallDelta(index, arguments=text[start : start + ARGUMENT_CHARS])
+
+    def _id(self, index: int) -> str:
+        return f"demo_{self.first_number + index}"
+
+
+def decide(request: ModelRequest) -> Decision:
+    """Return what comes next in this window: a pure function of the request (C6)."""
+    offered = [tool["name"] for tool in request.tools]
+    task = task_of(request.messages) if offered else Task("")
+    requests = [] if RECALL.search(task.text) else requests_in(task.text, offered)
+    chinese = is_chinese(task.text)
+    if requests:
+        plan = plan_of(requests, task.done, offered)
+        if plan.calls:
+            text = labelled(doing_text(plan.calls, chinese=chinese), chinese=chinese)
+            return Decision(text, plan.calls, task.calls_before + 1)
+        return Decision(labelled(report_text(task.done, plan.findings, chinese=chinese), chinese=chinese))
+    return Decision(answer(conversation(request.messages), has_tools=bool(offered)))
 
 
 def texts(message: JsonObject) -> list[str]:

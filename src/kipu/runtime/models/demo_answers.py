@@ -9,6 +9,14 @@ Said = Sequence[tuple[str, str]]
 
 LABEL = "demo model, no AI: "
 LABEL_ZH = "演示模型，没有人工智能（demo model, no AI）："
+TOOLS = (
+    "By fixed forms I use tools: “list files”, “read a.txt and b.txt”, “write notes.txt: text”, "
+    "“replace `a` with `b` in x.py”, “run `ls`”, “search for x”, “fix the failing test”. "
+)
+TOOLS_ZH = (
+    "我按固定的句式使用工具：“列出文件”、“读取 a.txt 和 b.txt”、“写 notes.txt：内容”、“把 x.py 的 `a` 改成 `b`”、"
+    "“运行 `ls`”、“搜索 x”、“修复失败的测试”。"
+)
 MAX_QUOTES = 5
 MAX_QUOTE_CHARS = 160
 CHINESE = re.compile(r"[㐀-鿿]")
@@ -33,15 +41,25 @@ GREETING = re.compile(r"\s*(hi|hello|hey|good (morning|evening|afternoon))\b|\s*
 HELP = re.compile(r"\s*(help|what can you do)\b|你(能|会)(做)?什么|帮助", re.IGNORECASE)
 
 
-def answer(said: Said) -> str:
-    """Return the labelled answer to the newest user message of the window."""
+def is_chinese(text: str) -> bool:
+    """Return whether a text is to be answered in Chinese."""
+    return bool(CHINESE.search(text))
+
+
+def labelled(text: str, *, chinese: bool) -> str:
+    """Return an answer with the words that say who speaks."""
+    return (LABEL_ZH if chinese else LABEL) + text
+
+
+def answer(said: Said, *, has_tools: bool = False) -> str:
+    """Return the labelled answer to the newest user message of the window, in which nothing is asked of tools."""
     mine = [text for role, text in said if role == "user"]
     newest = mine[-1] if mine else ""
-    chinese = bool(CHINESE.search(newest))
-    return (LABEL_ZH if chinese else LABEL) + _body(said, mine, newest, chinese=chinese)
+    chinese = is_chinese(newest)
+    return labelled(_body(said, mine, newest, chinese=chinese, has_tools=has_tools), chinese=chinese)
 
 
-def _body(said: Said, mine: Sequence[str], newest: str, *, chinese: bool) -> str:
+def _body(said: Said, mine: Sequence[str], newest: str, *, chinese: bool, has_tools: bool) -> str:
     if not newest.strip():
         return "在您说话之前我没有什么可说的。" if chinese else "there is nothing to answer yet."
     earlier = mine[:-1]
@@ -52,10 +70,11 @@ def _body(said: Said, mine: Sequence[str], newest: str, *, chinese: bool) -> str
         (recalled, lambda: _recall(earlier, _topic(recalled), chinese=chinese)),
         (owned, lambda: _recall(earlier, _topic(owned), chinese=chinese)),
         (SUMMARY.search(newest), lambda: _summary(earlier, chinese=chinese)),
-        (HELP.match(newest), lambda: _help(chinese=chinese)),
+        (HELP.match(newest), lambda: _help(chinese=chinese, has_tools=has_tools)),
         (GREETING.match(newest), lambda: _greeting(len(mine), chinese=chinese)),
     ]
-    return next((rule() for matched, rule in rules if matched), None) or _echo(newest, mine, chinese=chinese)
+    ruled = next((rule() for matched, rule in rules if matched), None)
+    return ruled or _echo(newest, mine, chinese=chinese, has_tools=has_tools)
 
 
 def _topic(match: re.Match[str] | None) -> str:
@@ -123,26 +142,31 @@ def _greeting(count: int, *, chinese: bool) -> str:
     return f"hello! This is your message {count} in this window. Say “help” to see what I can do."
 
 
-def _help(*, chinese: bool) -> str:
+def _help(*, chinese: bool, has_tools: bool) -> str:
+    tools = (TOOLS_ZH if chinese else TOOLS) if has_tools else ""
     if chinese:
-        return (
+        return tools + (
             "我能：数消息（“有多少条消息？”）、回忆（“关于鱼我说过什么？”）、总结（“总结一下”）。"
             "会话会一直保存：试试 /sessions、/fork、/rewind。"
         )
-    return (
+    return tools + (
         "I can count (“how many messages?”), recall (“what did I say about fish?”, “what is my name?”) and summarise. "
         "What you say is kept: try /sessions, /fork, /rewind."
     )
 
 
-def _echo(newest: str, mine: Sequence[str], *, chinese: bool) -> str:
+def _echo(newest: str, mine: Sequence[str], *, chinese: bool, has_tools: bool) -> str:
     number = len(mine)
+    tools = (TOOLS_ZH if chinese else TOOLS).rstrip() if has_tools else ""
     if chinese:
         size = len(CHINESE.findall(newest))
-        return f"收到您的第 {number} 条消息（{size} 个汉字）：“{_short(newest)}”。我只会数消息、回忆和总结。"
+        return (
+            f"收到您的第 {number} 条消息（{size} 个汉字）：“{_short(newest)}”。{tools or '我只会数消息、回忆和总结。'}"
+        )
     words = len(newest.split())
     noun = "word" if words == 1 else "words"
-    return f"I understood your message {number} ({words} {noun}): “{_short(newest)}”. I can only count, recall and summarise."
+    can = "I can only count, recall and summarise."
+    return f"I understood your message {number} ({words} {noun}): “{_short(newest)}”. {tools or can}"
 
 
 def _short(text: str) -> str:
