@@ -174,7 +174,7 @@ class ApprovalDesk:
         await self._grants.add(
             session,
             approval.tool_name,
-            str(approval.shown.get("subject") or ""),
+            subject=str(approval.shown.get("subject") or ""),
             scope=scope,
             match=match,
             principal=asked_by,

@@ -83,7 +83,7 @@ def parse_mcp_servers(
         if not isinstance(servers, Mapping):
             raise ConfigurationError(reason=f"{table} of {source} is a table of servers, not {servers!r:.80}")
         for name, entry in servers.items():
-            reader = _Entry(f"MCP server {name!r:.80} of {source}", entry, environment or {})
+            reader = _Entry(f"MCP server {name!r:.80} of {source}", entry, environment=environment or {})
             if name in found:
                 raise reader.wrong("is there twice")
             if not reader.is_disabled():
@@ -96,7 +96,7 @@ def parse_mcp_servers(
 class _Entry:
     """One server's table, read with errors that say where."""
 
-    def __init__(self, where: str, entry: object, environment: Mapping[str, str]) -> None:
+    def __init__(self, where: str, entry: object, *, environment: Mapping[str, str]) -> None:
         self._where = where
         self._environment = environment
         if not isinstance(entry, Mapping):

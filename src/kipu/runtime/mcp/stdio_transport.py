@@ -66,7 +66,7 @@ async def stdio_transport(
     link.process, link.is_gone = process, False
     incoming, read_stream = anyio.create_memory_object_stream[Any](0)
     write_stream, outgoing = anyio.create_memory_object_stream[Any](0)
-    reader = _Reader(process, link, incoming)
+    reader = _Reader(process, link, incoming=incoming)
     tasks = [asyncio.create_task(reader.run()), asyncio.create_task(_write(process, outgoing, reader))]
     try:
         yield read_stream, write_stream
@@ -98,7 +98,7 @@ async def _end(
 class _Reader:
     """Lines to messages. What is no message is passed over; too much of it, or one without end, breaks the connection."""
 
-    def __init__(self, process: StdioProcess, link: StdioLink, incoming: MemoryObjectSendStream[Any]) -> None:
+    def __init__(self, process: StdioProcess, link: StdioLink, *, incoming: MemoryObjectSendStream[Any]) -> None:
         self._process = process
         self._link = link
         self._incoming = incoming

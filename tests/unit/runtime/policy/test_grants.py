@@ -57,13 +57,13 @@ async def session_in(manager: SessionManager, root: str | None = None, principal
 
 async def give(grants: Grants, session: Session, subject: str = "npm test", **how: Any) -> Grant:
     values = {"scope": "session", "principal": ALICE, "by": "alice", "approval_id": "appr_1", **how}
-    return await grants.add(session, values.pop("tool", "shell"), subject, **values)
+    return await grants.add(session, values.pop("tool", "shell"), subject=subject, **values)
 
 
 async def is_granted(
     grants: Grants, session: Session, subject: str = "npm test", tool: str = "shell", principal: Principal = ALICE
 ) -> bool:
-    return await grants.matching(session, tool, subject, principal=principal) is not None
+    return await grants.matching(session, tool, subject=subject, principal=principal) is not None
 
 
 async def test_grants_allow_only_what_was_seen(manager: SessionManager) -> None:
@@ -109,7 +109,7 @@ async def test_grants_of_scopes_that_are_not_asked_for_do_not_count(manager: Ses
     """A caller that only takes a session's grants is not given a user's (A19)."""
     grants, session = grants_of(manager), await session_in(manager)
     await give(grants, session, scope="user")
-    found = await grants.matching(session, "shell", "npm test", principal=ALICE, scopes=ONLY_SESSION)
+    found = await grants.matching(session, "shell", subject="npm test", principal=ALICE, scopes=ONLY_SESSION)
     assert found is None
 
 
