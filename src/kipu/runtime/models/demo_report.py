@@ -11,7 +11,8 @@ from kipu.runtime.models.demo_task import Call, Done
 MAX_QUOTE_CHARS = 120
 MAX_TOLD = 6
 EXIT_CODE = re.compile(r"^(?:Error: )?exit code (-?\d+)", re.MULTILINE)
-REMARK = re.compile(r"^\[.*\]$|^exit_code$")
+# Notes of the tools, what the log adds to an error, and rules across the page say nothing.
+REMARK = re.compile(r"^\[.*\]$|^exit_code$|^[-=_*~ ]{4,}$")
 
 DOING: Mapping[str, tuple[str, str]] = {
     "list_dir": ("I list {path}", "列出 {path}"),
@@ -34,6 +35,7 @@ FINDINGS: Mapping[str, tuple[str, str]] = {
         "我没有找到规则所知道的错误（单行函数中的错误运算符或数字），所以没有修改。",
     ),
 }
+HERE = ("the workspace", "工作目录")
 OF_A_REPAIR = frozenset(FINDINGS) - {"no_tool"}
 
 
@@ -47,7 +49,7 @@ def doing_text(calls: Sequence[Call], *, chinese: bool) -> str:
 
 def _doing(call: Call, *, chinese: bool) -> str:
     form = DOING.get(call.name, ("I call " + call.name, "调用 " + call.name))[chinese]
-    places = {"path": ".", **{name: _short(str(value)) for name, value in call.arguments.items()}}
+    places = {"path": HERE[chinese], **{name: _short(str(value)) for name, value in call.arguments.items()}}
     return form.format_map(_Known(places))
 
 
@@ -59,6 +61,10 @@ class _Known(dict[str, Any]):
 def report_text(done: Sequence[Done], findings: Sequence[tuple[str, str]], *, chinese: bool) -> str:
     """Return what came of the calls and what was found out."""
     refused = [result for result in done if result.is_refused]
+    changed = {result.call.arguments.get("path") for result in done if result.call.name in {"edit_file", "write_file"}}
+    done = [
+        result for result in done if result.call.name != "read_file" or result.call.arguments.get("path") not in changed
+    ]
     if any(word in OF_A_REPAIR for word, _ in findings):
         # Of the many steps of a repair the last run of the tests says enough.
         done = [result for result in done if result.call.name == "shell"][-1:]
@@ -73,7 +79,7 @@ def report_text(done: Sequence[Done], findings: Sequence[tuple[str, str]], *, ch
 
 
 def _told(result: Done, *, chinese: bool) -> str:
-    call, lines = result.call, [line for line in result.lines if not REMARK.match(line)]
+    call, lines = result.call, [line for line in result.lines if not REMARK.match(line)] or result.lines
     what = _doing(call, chinese=chinese).removeprefix("I ")
     first = _short(lines[0]) if lines else ""
     code = EXIT_CODE.search(result.result)
@@ -82,29 +88,44 @@ def _told(result: Done, *, chinese: bool) -> str:
     if call.name == "shell" and code is not None:
         output = _short(" / ".join(line.strip() for line in lines[1:4]))
         if chinese:
-            return f"{what}：退出码 {code.group(1)}，输出：{output}。"
-        return f"`{_short(str(call.arguments.get('command')))}` ended with exit code {code.group(1)}: {output}."
+            return f"{what}：退出码 {code.group(1)}，输出：{_ended(output, '。')}"
+        return f"`{_short(str(call.arguments.get('command')))}` ended with exit code {code.group(1)}: {_ended(output)}"
     if result.is_error:
-        return f"{what}：没有成功（{first}）。" if chinese else f"I could not {what}: {first}."
+        return f"{what}：没有成功（{first}）。" if chinese else f"I could not {what}: {_ended(first)}"
     return _success(call, lines, first=first, what=what, chinese=chinese)
 
 
 def _success(call: Call, lines: Sequence[str], *, first: str, what: str, chinese: bool) -> str:
-    path = call.arguments.get("path", ".")
+    path = call.arguments.get("path", HERE[chinese])
     if call.name == "read_file":
         begin = _short(lines[0].strip().partition("\t")[2] or lines[0]) if lines else ""
         if chinese:
             return f"{path} 有 {len(lines)} 行，开头是“{begin}”。"
-        return f"{path} has {len(lines)} lines and begins “{begin}”."
+        return f"{path} has {_count(len(lines), 'line')} and begins “{begin}”."
     if call.name == "list_dir":
         names = [line.split("  ")[0].strip() for line in lines[1:]]
         shown = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
-        return f"{path} 里有 {len(names)} 项：{shown}。" if chinese else f"{path} has {len(names)} entries: {shown}."
+        return (
+            f"{path}里有 {len(names)} 项：{shown}。"
+            if chinese
+            else f"{path} holds {_count(len(names), 'thing')}: {shown}."
+        )
     if call.name == "search_files":
         found = _short(" / ".join(line.strip() for line in lines[:3]))
-        return f"{what}：{found}。" if chinese else f"The search for “{call.arguments.get('pattern')}” gave: {found}."
-    ended = first if first.endswith((".", "。")) else first + ("。" if chinese else ".")
-    return f"{what}：{ended}" if chinese else ended
+        return (
+            f"{what}：{found}。"
+            if chinese
+            else f"The search for “{call.arguments.get('pattern')}” gave: {_ended(found)}"
+        )
+    return f"{what}：{_ended(first, '。')}" if chinese else _ended(first)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _ended(text: str, stop: str = ".") -> str:
+    return text if text.endswith((".", "。", "?", "!", "…")) else text + stop
 
 
 def _short(text: str) -> str:

@@ -11,7 +11,7 @@ from kipu.ports.model import JsonObject
 
 # Texts that stand in the user's role and that no person said now (docs/concepts/windows.md).
 TOLD = ("[Late result of the tool call", "Recalled from memory:", "Summary of the conversation so far:")
-NOT_DONE = ("denied", "not allowed", "nobody decided", "the approval came", "the call is not the one")
+NOT_DONE = ("denied", "[denied", "not allowed", "nobody decided", "the approval came", "the call is not the one")
 
 
 @dataclass(frozen=True, slots=True)
