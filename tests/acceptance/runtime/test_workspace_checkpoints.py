@@ -33,12 +33,13 @@ from kipu.runtime.workspaces.checkpoints import (
     find_checkpoint,
     first_checkpoint_of_turn,
     latest_checkpoint,
+    open_recorder,
     record_checkpoint,
     restore_files,
     undo,
 )
 from kipu.runtime.workspaces.local import LocalWorkspace
-from kipu.runtime.workspaces.manifest import Manifest, get_manifest, put_manifest
+from kipu.runtime.workspaces.manifest import Manifest, digest_of, get_manifest, put_manifest
 from kipu.runtime.workspaces.provision import WorkspaceProvision
 
 Files = dict[str, str]
@@ -86,11 +87,7 @@ async def work(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
     async with await open_manager(url) as manager:
         session = await manager.open(await manager.create_session())
         workspace = await WorkspaceProvision(tmp_path / "workspaces").private(session.session_id)
-        yield Work(manager, session, workspace, recorder_of(manager, session, workspace))
-
-
-def recorder_of(manager: SessionManager, session: Session, workspace: LocalWorkspace) -> CheckpointRecorder:
-    return CheckpointRecorder(session.add_events, workspace, blobs_into(manager.store, session.session_id))
+        yield Work(manager, session, workspace, await open_recorder(session, workspace, store=manager.store))
 
 
 async def test_undo_takes_back_the_conversation_and_the_files(work: Work) -> None:
@@ -188,8 +185,28 @@ async def test_checkpoint_is_found_by_another_process(work: Work, tmp_path: Path
     async with await open_manager(f"sqlite:///{tmp_path}/sessions.db") as manager:
         session = await manager.open(work.session.session_id)
         workspace = await WorkspaceProvision(tmp_path / "elsewhere").open(work.workspace.describe())
-        await undo(session, workspace, recorder=recorder_of(manager, session, workspace))
+        await undo(session, workspace, recorder=await open_recorder(session, workspace, store=manager.store))
     assert work.read() == {"a": "1"}
+
+
+async def test_checkpoint_after_a_restart_keeps_only_what_changed(work: Work, tmp_path: Path) -> None:
+    """A new process takes the contents that the newest checkpoint holds for kept (C11)."""
+    for number in range(50):
+        (work.workspace.root / f"f{number}").write_text(f"content {number}")
+    await work.recorder.record(turn_id="t")
+    store, session_id = work.manager.store, work.session.session_id
+    before = set(await store.blobs(session_id))
+    workspace = await WorkspaceProvision(tmp_path / "workspaces").open(work.workspace.describe())
+    recorder = await open_recorder(work.session, workspace, store=store)
+    (workspace.root / "f7").write_text("changed")
+    note = await recorder.record(turn_id="t2")
+    fresh = set(await store.blobs(session_id)) - before
+    assert note is not None
+    assert fresh == {digest_of(b"changed"), note.data["manifest"]}
+    (workspace.root / "f7").unlink()
+    (workspace.root / "f8").unlink()
+    await workspace.restore(await get_manifest(note.data["manifest"], work.session.blob), work.session.blob)
+    assert [(workspace.root / name).read_text() for name in ("f7", "f8")] == ["changed", "content 8"]
 
 
 async def test_fork_restores_what_its_parent_recorded(work: Work, tmp_path: Path) -> None:
@@ -198,7 +215,7 @@ async def test_fork_restores_what_its_parent_recorded(work: Work, tmp_path: Path
     await work.turn("two", {"a": "2"})
     child = await work.session.fork()
     workspace = await WorkspaceProvision(tmp_path / "workspaces").private(child.session_id)
-    recorder = recorder_of(work.manager, child, workspace)
+    recorder = await open_recorder(child, workspace, store=work.manager.store)
     undone = await restore_files(child, workspace, recorder=recorder, to_seq=first)
     assert undone.paths == ["a"]
     assert workspace.files.read("a") == b"1"

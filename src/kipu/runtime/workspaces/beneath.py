@@ -18,7 +18,7 @@ from kipu.errors import (
 )
 from kipu.ports.clock import Entropy
 from kipu.ports.workspace import FileEntry
-from kipu.runtime.workspaces.file_replacement import replace_file, replace_link
+from kipu.runtime.workspaces.file_replacement import replace_file, replace_link, sync_file_system
 from kipu.runtime.workspaces.opener import DIRECTORY, BeneathOpener, best_opener, held
 from kipu.runtime.workspaces.path_policy import PathPolicy, PathVerb
 from kipu.runtime.workspaces.resolution import PathResolver, Resolved
@@ -85,11 +85,13 @@ class BeneathFiles:
 
         return self._at(path, operation, verb="read", exact=exact)
 
-    def write(self, path: str, data: bytes, *, mode: int | None = None, exact: bool = False) -> None:
+    def write(
+        self, path: str, data: bytes, *, mode: int | None = None, exact: bool = False, durable: bool = True
+    ) -> None:
         """Put `data` in the place of the file, whole or not at all; a link's target is replaced, not the link.
 
         The file keeps its mode, or gets `mode`; a new one gets 0644 less the umask. With `exact` a path that leads through a
-        link is refused.
+        link is refused. Without `durable` it is on the disk once `sync` was called.
         Raises: PathOutsideError, PathDeniedError, PathTwinError, WorkspaceError.
         """
 
@@ -100,7 +102,8 @@ class BeneathFiles:
             self._refuse(found.twin, path)
             with held(self._directory(root, found.parts[:-1])) as directory:
                 self._refuse(_case_twin_of(found, directory), path)
-                replace_file(directory, found.parts[-1], data=data, mode=mode, temporary=self._temporary())
+                name, temporary = found.parts[-1], self._temporary()
+                replace_file(directory, name, data=data, mode=mode, temporary=temporary, durable=durable)
 
         self._at(path, operation, verb="written", exact=exact)
 
@@ -116,7 +119,6 @@ class BeneathFiles:
                     os.rmdir(found.parts[-1], dir_fd=directory)
                 else:
                     os.unlink(found.parts[-1], dir_fd=directory)
-                os.fsync(directory)
 
         self._at(path, operation, verb="written", follow=False)
 
@@ -138,6 +140,11 @@ class BeneathFiles:
                 return _entries(directory, above=found.path)
 
         return self._at(path, operation, verb="read")
+
+    def sync(self) -> None:
+        """Bring everything written so far to the disk."""
+        with held(self._open_root()) as root:
+            sync_file_system(root)
 
     # ---- links, for checkpoints ------------------------------------------------------------------------------------
 

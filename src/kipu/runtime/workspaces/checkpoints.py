@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterable, Awaitable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeGuard
 
-from kipu.errors import InputError
+from kipu.errors import InputError, KipuError
 from kipu.events.boundary import NoteEvent, RewindEvent
 from kipu.events.event import SessionEvent
 from kipu.ports.workspace import PutBlob, Workspace
@@ -17,9 +18,11 @@ if TYPE_CHECKING:
     from kipu.manager.session import Session
     from kipu.ports.principal import Principal
     from kipu.ports.store import EventStore
+    from kipu.runtime.workspaces.local import LocalWorkspace
 
 CHECKPOINT = "kipu.checkpoint"
 RESTORED = "kipu.restored"
+_RECENT_EVENTS = 500
 
 
 class AppendEvents(Protocol):
@@ -36,7 +39,8 @@ class CheckpointRecorder:
 
     A note is left out where nothing changed since the last note of the same turn. The first of a turn is always made: so the
     first note after a turn's beginning says what the files were then, whatever happened before (see `find_checkpoint`).
-    One recorder serves one session; calls that come at once are taken one after another.
+    One recorder and one workspace object serve one session; calls that come at once are taken one after another.
+    Make it with `open_recorder`, which knows what was kept before.
     """
 
     append: AppendEvents
@@ -68,6 +72,16 @@ class CheckpointRecorder:
             stored = (await self.append([note]))[0]
             self._last, self._turn_id = last, turn_id
             return stored if isinstance(stored, NoteEvent) else note
+
+
+async def open_recorder(session: Session, workspace: LocalWorkspace, *, store: EventStore) -> CheckpointRecorder:
+    """Return the recorder of a session; what its newest checkpoint holds is not kept a second time."""
+    recorder = CheckpointRecorder(session.add_events, workspace, blobs_into(store, session.session_id))
+    digest = latest_checkpoint(await session.get_recent_events(_RECENT_EVENTS))
+    if digest is not None:
+        with suppress(KipuError):  # unreadable: everything is kept again
+            workspace.know(await get_manifest(digest, session.blob))
+    return recorder
 
 
 def checkpoint_note(stored: StoredManifest, *, turn_id: str | None, call_id: str | None) -> NoteEvent:

@@ -14,7 +14,7 @@ from kipu.ports.workspace import GetBlob, PutBlob, WorkspaceKind, WorkspaceState
 from kipu.runtime.workspaces.beneath import BeneathFiles
 from kipu.runtime.workspaces.difference import FileVersion, file_difference
 from kipu.runtime.workspaces.git import GitProgram
-from kipu.runtime.workspaces.manifest import Manifest
+from kipu.runtime.workspaces.manifest import Contents, Manifest
 from kipu.runtime.workspaces.path_policy import PathPolicy
 from kipu.runtime.workspaces.record import WorkspaceRecord
 from kipu.runtime.workspaces.restore import Restoration
@@ -86,6 +86,10 @@ class LocalWorkspace:
         """Return the manifest as an object; without `put_blob` no content is kept."""
         return await self._taker.take(put_blob)
 
+    def know(self, manifest: dict[str, Any]) -> None:
+        """Take the contents of an earlier manifest of the same session for kept, so that they are not kept again."""
+        self._taker.know(Manifest.from_json(manifest))
+
     async def restore(self, manifest: dict[str, Any], get_blob: GetBlob) -> list[str]:
         """Bring the files of the manifest back and return the paths that changed.
 
@@ -96,6 +100,7 @@ class LocalWorkspace:
     async def diff(self, manifest: dict[str, Any], get_blob: GetBlob) -> str:
         """Return how the files now differ from the manifest, as a unified diff, "" when they do not."""
         before, after = Manifest.from_json(manifest), await self.take()
+        contents = Contents(before, get_blob)
         texts: list[str] = []
         for path in sorted({*before.files, *before.links, *after.files, *after.links}):
             same_file = before.files.get(path) == after.files.get(path)
@@ -107,7 +112,7 @@ class LocalWorkspace:
             if path in before.left_out:
                 texts.append(f"File {path} was left out of the checkpoint: {before.left_out[path]}\n")
                 continue
-            old = await _kept_version(before, path, get_blob=get_blob)
+            old = await _kept_version(before, path, contents=contents)
             new = await asyncio.to_thread(self._version, after, path)
             texts.append(await asyncio.to_thread(file_difference, path, old, after=new))
         return "".join(texts)
@@ -146,8 +151,8 @@ class LocalWorkspace:
         return status.status == 0 and bool(status.stdout)
 
 
-async def _kept_version(manifest: Manifest, path: str, *, get_blob: GetBlob) -> FileVersion | None:
+async def _kept_version(manifest: Manifest, path: str, *, contents: Contents) -> FileVersion | None:
     if path in manifest.links:
         return FileVersion(manifest.links[path].encode("utf-8", "surrogateescape"), is_link=True)
     state = manifest.files.get(path)
-    return None if state is None else FileVersion(await get_blob(state.digest), state.mode)
+    return None if state is None else FileVersion(await contents.of(state), state.mode)

@@ -14,6 +14,8 @@ from kipu.ports.workspace import GetBlob, PutBlob
 FORMAT = 1
 # A manifest is stored whole, or as what differs from a whole one while that is less than this share of it.
 _DELTA_SHARE = 0.25
+_BY_PATH = ("files", "links", "left_out")
+_NOT_BY_PATH = ("counts", "is_cut", "packs")
 
 
 class FileState(NamedTuple):
@@ -24,25 +26,39 @@ class FileState(NamedTuple):
     size: int
 
 
+class Place(NamedTuple):
+    """Where a content lies that shares a blob with others: the number of the pack, and the offset in it."""
+
+    pack: int
+    offset: int
+
+
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The files and links of a workspace, the paths left out with the reason, and how many of what else was left out."""
+    """The files and links of a workspace, the paths left out with the reason, and how many of what else was left out.
+
+    A content is a blob of its own under its digest, or a part of a pack: one blob for many small files, since a store takes
+    one large value much faster than a thousand small ones.
+    """
 
     files: Mapping[str, FileState] = field(default_factory=dict)
     links: Mapping[str, str] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)  # path -> large, special, unreadable, closed
     counts: Mapping[str, int] = field(default_factory=dict)
     is_cut: bool = False
+    packs: tuple[str, ...] = ()
+    places: Mapping[str, Place] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Return the manifest as JSON, the same for the same files."""
         return {
             "format": FORMAT,
-            "files": {path: list(state) for path, state in sorted(self.files.items())},
+            "files": {path: [*state, *self.places.get(state.digest, ())] for path, state in sorted(self.files.items())},
             "links": dict(sorted(self.links.items())),
             "left_out": dict(sorted(self.left_out.items())),
             "counts": dict(sorted(self.counts.items())),
             "is_cut": self.is_cut,
+            "packs": list(self.packs),
         }
 
     @classmethod
@@ -53,18 +69,41 @@ class Manifest:
             raise WorkspaceError(root="of the checkpoint", reason=f"its manifest has format {found}, not {FORMAT}")
         try:
             return cls(
-                files={path: FileState(str(d), int(m), int(s)) for path, (d, m, s) in data["files"].items()},
+                files={path: FileState(str(d), int(m), int(s)) for path, (d, m, s, *_) in data["files"].items()},
                 links=dict(data["links"]),
                 left_out=dict(data["left_out"]),
                 counts=dict(data["counts"]),
                 is_cut=bool(data["is_cut"]),
+                packs=tuple(data["packs"]),
+                places={entry[0]: Place(int(entry[3]), int(entry[4])) for entry in data["files"].values() if entry[3:]},
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise WorkspaceError(root="of the checkpoint", reason=f"its manifest is damaged ({error})") from error
 
     def holds_same(self, other: Manifest) -> bool:
         """Return True when both stand for the same files; how much was ignored does not count."""
         return (self.files, self.links, self.left_out) == (other.files, other.links, other.left_out)
+
+
+class Contents:
+    """Read the contents of a manifest; the last pack is held, since neighbours lie in one."""
+
+    def __init__(self, manifest: Manifest, get_blob: GetBlob) -> None:
+        self._manifest = manifest
+        self._get_blob = get_blob
+        self._pack: tuple[int, bytes] = (-1, b"")
+
+    async def of(self, state: FileState) -> bytes:
+        """Return the bytes of a file as it was. Raises: BlobNotFoundError, WorkspaceError (the pack is not what it was)."""
+        place = self._manifest.places.get(state.digest)
+        if place is None:
+            return await self._get_blob(state.digest)
+        if self._pack[0] != place.pack:
+            self._pack = (place.pack, await self._get_blob(self._manifest.packs[place.pack]))
+        data = self._pack[1][place.offset : place.offset + state.size]
+        if digest_of(data) != state.digest:
+            raise WorkspaceError(root="of the checkpoint", reason=f"content {state.digest} is damaged")
+        return data
 
 
 class StoredManifest(NamedTuple):
@@ -93,11 +132,11 @@ async def get_manifest(digest: str, get_blob: GetBlob) -> dict[str, Any]:
     if "base" not in data:
         return data
     whole = _decoded(await get_blob(str(data["base"])))
-    for name in ("files", "links", "left_out"):
+    for name in _BY_PATH:
         merged = {**whole.get(name, {}), **data["set"].get(name, {})}
         gone = set(data["unset"].get(name, ()))
         whole[name] = {path: value for path, value in merged.items() if path not in gone}
-    return {**whole, "counts": data["counts"], "is_cut": data["is_cut"]}
+    return {**whole, **{name: data[name] for name in _NOT_BY_PATH}}
 
 
 def digest_of(data: bytes) -> str:
@@ -109,15 +148,15 @@ def _delta(manifest: Manifest, last: StoredManifest) -> dict[str, Any] | None:
     now, whole = manifest.to_json(), last.whole.to_json()
     changed: dict[str, dict[str, Any]] = {}
     removed: dict[str, list[str]] = {}
-    for name in ("files", "links", "left_out"):
+    for name in _BY_PATH:
         before, after = whole[name], now[name]
         changed[name] = {path: value for path, value in after.items() if before.get(path) != value}
         removed[name] = [path for path in before if path not in after]
     size = sum(map(len, changed.values())) + sum(map(len, removed.values()))
     if size > _DELTA_SHARE * (len(whole["files"]) + len(whole["links"])):
         return None
-    told = {"set": changed, "unset": removed, "counts": now["counts"], "is_cut": now["is_cut"]}
-    return {"format": FORMAT, "base": last.whole_digest, **told}
+    told = {name: now[name] for name in _NOT_BY_PATH}
+    return {"format": FORMAT, "base": last.whole_digest, "set": changed, "unset": removed, **told}
 
 
 def _encoded(data: Mapping[str, Any]) -> bytes:

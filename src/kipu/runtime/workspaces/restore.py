@@ -10,7 +10,7 @@ from functools import partial
 from kipu.errors import RestoreError, WorkspaceError, WorkspaceMissingError
 from kipu.ports.workspace import GetBlob
 from kipu.runtime.workspaces.beneath import BeneathFiles
-from kipu.runtime.workspaces.manifest import Manifest
+from kipu.runtime.workspaces.manifest import Contents, Manifest
 from kipu.runtime.workspaces.snapshot import SnapshotTaker
 
 
@@ -25,7 +25,7 @@ class Restoration:
         self._taker = taker
         self._files: BeneathFiles = taker.files
         self._manifest = manifest
-        self._get_blob = get_blob
+        self._contents = Contents(manifest, get_blob)
         self._changed: set[str] = set()
         self._failed: dict[str, str] = {}
 
@@ -35,7 +35,7 @@ class Restoration:
         await self._remove(self._in_the_way(before))
         for path, state in self._manifest.files.items():
             if before.files.get(path) != state or path in self._changed:
-                data = await self._get_blob(state.digest)
+                data = await self._contents.of(state)
                 await self._do(path, partial(self._put_file, path, data=data, mode=state.mode))
         for path, target in self._manifest.links.items():
             if before.links.get(path) != target or path in self._changed:
@@ -43,6 +43,7 @@ class Restoration:
         after = await self._taker.take()
         if not after.is_cut and not self._manifest.is_cut:
             await self._remove(self._came_since(after))
+        await asyncio.to_thread(self._files.sync)
         if self._failed:
             told = "; ".join(f"{path}: {reason}" for path, reason in sorted(self._failed.items())[:5])
             raise RestoreError(root=str(self._files.root), reason=told, failed=dict(self._failed))
@@ -84,7 +85,7 @@ class Restoration:
 
     def _put_file(self, path: str, *, data: bytes, mode: int) -> None:
         self._clear_place(path)
-        self._files.write(path, data, mode=mode, exact=True)
+        self._files.write(path, data, mode=mode, exact=True, durable=False)
 
     def _put_link(self, path: str, *, target: str) -> None:
         self._clear_place(path)

@@ -6,7 +6,7 @@ import asyncio
 import os
 import stat
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -16,14 +16,14 @@ from kipu.ports.workspace import PutBlob
 from kipu.runtime.workspaces.beneath import BeneathFiles
 from kipu.runtime.workspaces.git import GitProgram
 from kipu.runtime.workspaces.listing import list_tree
-from kipu.runtime.workspaces.manifest import FileState, Manifest, digest_of
+from kipu.runtime.workspaces.manifest import FileState, Manifest, Place, digest_of
 from kipu.runtime.workspaces.opener import DIRECTORY, held
 
 # A change within the same tick of the file system's clock as the last look could not be seen by times.
 _SETTLED_NS = 50_000_000
 _PERMISSIONS = 0o777
-_BATCH_FILES = 64
-_BATCH_BYTES = 16 << 20
+_BATCH_FILES = 512
+_BATCH_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,8 @@ class SnapshotTaker:
         self._clock = clock
         self._own_repository = own_repository
         self._known: dict[str, tuple[Signature, str]] = {}
-        self._stored: set[str] = set()
+        self._stored: dict[str, Place | None] = {}
+        self._packs: list[str] = []
         self._closed: dict[str, bool] = {}
         self._lock = asyncio.Lock()
 
@@ -96,7 +97,15 @@ class SnapshotTaker:
                 states.update(await self._read(batch, look=look, put_blob=put_blob))
             self._known = {path: known for path, known in self._known.items() if path in look.files}
             counts = look.counts + Counter(look.left_out.values())
-            return Manifest(states, look.links, look.left_out, counts, look.is_cut)
+            places = {state.digest: place for state in states.values() if (place := self._stored.get(state.digest))}
+            return Manifest(states, look.links, look.left_out, counts, look.is_cut, tuple(self._packs), places)
+
+    def know(self, manifest: Manifest) -> None:
+        """Take the contents of a manifest for kept: that of an earlier run in the same session."""
+        if self._packs:
+            return
+        self._packs = list(manifest.packs)
+        self._stored.update({state.digest: manifest.places.get(state.digest) for state in manifest.files.values()})
 
     def _unchanged(self, look: _Look, *, is_kept: bool) -> dict[str, FileState]:
         states: dict[str, FileState] = {}
@@ -109,9 +118,7 @@ class SnapshotTaker:
     async def _read(self, batch: Sequence[str], *, look: _Look, put_blob: PutBlob | None) -> dict[str, FileState]:
         contents = await asyncio.to_thread(self._contents, batch, look=look)
         if put_blob is not None:
-            fresh = {digest: data for digest, data in contents.values() if digest not in self._stored}
-            await asyncio.gather(*(put_blob(data) for data in fresh.values()))
-            self._stored.update(fresh)
+            await self._keep(dict(contents.values()), put_blob)
         states: dict[str, FileState] = {}
         for path, (digest, data) in contents.items():
             signature = look.files[path]
@@ -121,6 +128,21 @@ class SnapshotTaker:
             else:
                 self._known.pop(path, None)
         return states
+
+    async def _keep(self, contents: Mapping[str, bytes], put_blob: PutBlob) -> None:
+        """Keep what is not kept yet: one alone as it is, several together."""
+        fresh = {digest: data for digest, data in contents.items() if digest not in self._stored}
+        if not fresh:
+            return
+        pack = await put_blob(b"".join(fresh.values()))
+        if len(fresh) == 1:
+            self._stored[pack] = None
+            return
+        self._packs.append(pack)
+        offset = 0
+        for digest, data in fresh.items():
+            self._stored[digest] = Place(len(self._packs) - 1, offset)
+            offset += len(data)
 
     def _contents(self, batch: Iterable[str], *, look: _Look) -> dict[str, tuple[str, bytes]]:
         contents: dict[str, tuple[str, bytes]] = {}

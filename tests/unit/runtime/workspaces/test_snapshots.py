@@ -12,6 +12,7 @@ from kipu.errors import RestoreError, WorkspaceError, WorkspaceMissingError
 from kipu.ports.workspace import Workspace
 from kipu.runtime.workspaces.git import GitProgram
 from kipu.runtime.workspaces.local import LocalWorkspace
+from kipu.runtime.workspaces.manifest import Contents, Manifest
 from kipu.runtime.workspaces.path_policy import PathPolicy
 from kipu.runtime.workspaces.provision import WorkspaceProvision
 from kipu.runtime.workspaces.snapshot import SnapshotLimits
@@ -127,7 +128,7 @@ async def test_snapshot_leaves_out_and_counts_what_is_too_large_or_closed(
     assert sorted(manifest["files"]) == [".gitignore", "README.md", "fits"]
     assert manifest["left_out"] == {"big": "large", "keys/k": "closed"}
     assert manifest["counts"] == {"large": 1, "closed": 1, "ignored": 1}
-    assert b"secret" not in blobs.kept.values()
+    assert not any(b"secret" in data for data in blobs.kept.values())
     write_tree(root, {"big": "small now", "keys/k": "changed", "fits": "changed"})
     assert await limited.restore(manifest, blobs.get) == ["fits"]
     assert (root / "big").read_text() == "small now"
@@ -148,6 +149,25 @@ async def test_snapshot_reads_only_what_changed(workspace: LocalWorkspace) -> No
     assert {path for path in second["files"] if second["files"][path] != first["files"][path]} == {"a.txt"}
 
 
+async def test_snapshot_keeps_many_files_in_few_blobs(workspace: LocalWorkspace) -> None:
+    """Small files share a blob, equal ones their place in it, and a damaged one is noticed and not restored (B41, C16)."""
+    blobs = Blobs()
+    write_tree(workspace.root, {f"f{number}": f"{number % 100}" * 1000 for number in range(1500)} | {"empty": ""})
+    before = read_tree(workspace.root)
+    manifest = await workspace.snapshot(blobs.put)
+    assert blobs.puts <= 5
+    for number in range(1500):
+        (workspace.root / f"f{number}").unlink()
+    await workspace.restore(manifest, blobs.get)
+    assert read_tree(workspace.root) == before
+    (workspace.root / "f1").unlink()
+    for digest in manifest["packs"]:
+        blobs.kept[digest] = blobs.kept[digest].replace(b"1" * 1000, b"7" * 1000)
+    with pytest.raises(WorkspaceError, match="damaged"):
+        await workspace.restore(manifest, blobs.get)
+    assert not (workspace.root / "f1").exists()
+
+
 async def test_snapshot_sees_a_change_within_one_tick_of_the_clock(tmp_path: Path) -> None:
     """Files changed just before a snapshot are read again by the next: times that fresh prove nothing (B41)."""
     provision, blobs = WorkspaceProvision(tmp_path / "w"), Blobs()
@@ -160,7 +180,8 @@ async def test_snapshot_sees_a_change_within_one_tick_of_the_clock(tmp_path: Pat
         path.write_bytes(bytes([number]))
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
         manifest = await workspace.snapshot(blobs.put)
-        assert blobs.kept[manifest["files"]["f"][0]] == bytes([number])
+        state = Manifest.from_json(manifest).files["f"]
+        assert await Contents(Manifest.from_json(manifest), blobs.get).of(state) == bytes([number])
 
 
 async def test_snapshot_of_a_plain_directory_leaves_out_heavy_folders(provision: WorkspaceProvision) -> None:
