@@ -66,8 +66,9 @@ class Desk:
             after, answer = change(state.onto({"session_id": session_id, "last_seq": last_seq}), now_us)
             if after is not None:
                 opened.lease.write(after)
-                with index.transaction():
-                    index.put_lease(session_id, after)
+                if not (shelf.backlog.intersection({session_id}) and shelf.backlog.takes([session_id])):
+                    with index.transaction():
+                        index.put_lease(session_id, after)
             return answer
 
     # -- the index -------------------------------------------------------------------------------------------------------
@@ -75,11 +76,29 @@ class Desk:
     async def catch_up(self) -> None:
         """Make the index true before it is listed: once per process against every log, and after a process has died."""
         shelf = self._shelf
+        await self.run(lambda wait_s: shelf.backlog.write(wait_s=wait_s))
         if not self._compared or shelf.settings.remote:
             await asyncio.to_thread(shelf.refresh_all)
             self._compared = True
         elif shelf.stale or self._others_died(await self.ask(Index.writers)):
             await asyncio.to_thread(shelf.refresh_all)
+
+    def catch_up_now(self) -> None:
+        """Make the index true where nothing can be awaited; every log is compared only beside other writers.
+
+        From now on notes are written, for whoever asks is about to follow them.
+        """
+        shelf = self._shelf
+        shelf.noting = True
+        shelf.backlog.write(wait_s=WAIT_S)
+        if not self._compared and not self.ask_now(lambda index: index.is_alone(shelf.owner)):
+            shelf.refresh_all()
+            self._compared = True
+
+    def last_seqs(self) -> dict[str, int]:
+        """Return the last seq of every session."""
+        self._shelf.backlog.write(wait_s=WAIT_S)
+        return self.ask_now(Index.last_seqs)
 
     def _others_died(self, writers: Sequence[str]) -> bool:
         shelf = self._shelf
@@ -153,7 +172,8 @@ class Desk:
     def take_terms(self, entries: Sequence[IndexEntry], indexed: Mapping[str, int]) -> None:
         """Take in terms and move `indexed_seq`, together."""
         with self._shelf.indexing(wait_s=WAIT_S) as index:
-            for session_id in {*indexed, *(entry.session_id for entry in entries)} & self._shelf.stale:
+            behind = self._shelf.behind({*indexed, *(entry.session_id for entry in entries)})
+            for session_id in behind:
                 with index.transaction():
                     self._shelf.heal(session_id)
             with index.transaction():
@@ -180,6 +200,7 @@ class Desk:
         """Say that this process has finished, and close every file."""
         shelf = self._shelf
         try:
+            shelf.backlog.write(wait_s=WAIT_S)
             if not shelf.stale and not shelf.settings.read_only and shelf.index.is_current():
                 shelf.index.unregister(shelf.owner)
         except (apsw.Error, StoreCorruptError):

@@ -102,6 +102,7 @@ class _Erasure:
         if self._sync:
             sync_folder(self._shelf.root)
         self._shelf.drop_log(self._opened.session_id)
+        self._shelf.backlog.discard(self._opened.session_id)
 
 
 def finish_erasures(shelf: Shelf) -> None:

@@ -54,6 +54,7 @@ class Index:
         self._connection: apsw.Connection | None = None
         self._inode = 0
         self._heads: Heads | None = None
+        self._seen_writers: tuple[object, tuple[str, ...]] = (None, ())
 
     # -- the file --------------------------------------------------------------------------------------------------------
 
@@ -103,6 +104,7 @@ class Index:
     def _connect(self) -> None:
         self._connection = connection = apsw.Connection(self._path)
         self._heads = Heads(connection, store=self._url)
+        self._seen_writers = (None, ())
         connection.set_busy_timeout(10_000)
         connection.create_scalar_function("kipu_same", same_json, 2, deterministic=True)
         self.sql("PRAGMA journal_mode = WAL")
@@ -289,6 +291,7 @@ class Index:
         """Say, durably, that a process writes: if it dies, somebody must look after what it left."""
         self.sql("PRAGMA synchronous = FULL")
         self.sql("INSERT OR REPLACE INTO writers(owner) VALUES (?)", (owner,))
+        self._seen_writers = (None, ())
         self.sql("PRAGMA synchronous = NORMAL")
 
     def unregister(self, owner: str) -> None:
@@ -298,6 +301,13 @@ class Index:
     def writers(self) -> list[str]:
         """Return the processes that write, or that died."""
         return [row[0] for row in self.sql("SELECT owner FROM writers")]
+
+    def is_alone(self, owner: str) -> bool:
+        """Return True when `owner` is the only writer. Looks at the table again only after another connection has committed."""
+        version = self.sql("PRAGMA data_version").fetchone()
+        if self._seen_writers[0] != version:
+            self._seen_writers = (version, tuple(self.writers()))
+        return self._seen_writers[1] == (owner,)
 
 
 def _entry(session_id: str, data: JsonObject) -> LogEntry | None:

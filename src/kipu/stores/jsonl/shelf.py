@@ -14,6 +14,7 @@ import apsw
 from kipu.errors import SessionNotFoundError, StoreCorruptError, StoreFullError, StoreUnavailableError
 from kipu.ports.clock import Clock
 from kipu.ports.owner import Liveness
+from kipu.stores.jsonl.backlog import Backlog
 from kipu.stores.jsonl.bindings import Bindings, Intent
 from kipu.stores.jsonl.changes import ChangeNotes
 from kipu.stores.jsonl.entry import LogEntry
@@ -62,6 +63,8 @@ class Shelf:
         self.bindings = Bindings(self.root, sync=settings.syncs, writable=not settings.read_only)
         self.notes = ChangeNotes(self.root)
         self.stale: set[str] = set()  # sessions whose index row could not be written
+        self.backlog = Backlog(self)  # sessions whose index row need not be written yet
+        self.noting = False  # somebody of this process follows every session
         self.broken = False  # the index said that it is damaged
         self._logs: OrderedDict[str, OpenLog] = OrderedDict()
         self._mutex = threading.Lock()
@@ -254,7 +257,7 @@ class Shelf:
                 self.index.remove(session_id)
         except OSError as error:
             self._put_unreadable(session_id, str(error.strerror))
-        self.stale.discard(session_id)
+        self._is_written(session_id)
 
     def put(self, opened: OpenLog) -> None:
         """Write a log's head, place and keys to the index, inside a transaction and under the log's lock."""
@@ -263,7 +266,11 @@ class Shelf:
         self.index.put(log.entry(), opened.lease.read(now_us=now_us))
         self.index.remember(opened.session_id, log.found_keys, now_us=now_us)
         log.found_keys.clear()
-        self.stale.discard(opened.session_id)
+        self._is_written(opened.session_id)
+
+    def _is_written(self, session_id: str) -> None:
+        self.stale.discard(session_id)
+        self.backlog.discard(session_id)
 
     def _put_unreadable(self, session_id: str, reason: str) -> None:
         row = {"session_id": session_id, "status": "unreadable", "title": f"(unreadable: {reason})", "last_seq": 0}
@@ -272,6 +279,10 @@ class Shelf:
 
     def _is_being_erased(self, session_id: str) -> bool:
         return os.path.isdir(os.path.join(self.root, session_id))
+
+    def behind(self, session_ids: set[str]) -> list[str]:
+        """Return those sessions whose index row does not say yet, or could not, what their log says."""
+        return [*self.stale.intersection(session_ids), *self.backlog.intersection(session_ids)]
 
     def dead_writers(self) -> list[str]:
         """Return writers that died without having finished."""

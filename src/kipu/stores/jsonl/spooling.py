@@ -108,6 +108,7 @@ def _remove_folder(shelf: Shelf, opened: OpenLog) -> None:
     remove_file(os.path.join(folder, "lock"))
     os.rmdir(folder)
     shelf.drop_log(opened.session_id)
+    shelf.backlog.discard(opened.session_id)
 
 
 def spooled_ids(shelf: Shelf) -> Mapping[str, int]:

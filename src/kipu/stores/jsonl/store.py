@@ -44,6 +44,7 @@ from kipu.stores.admission import AppendRequest
 from kipu.stores.file_system import file_system_kind, is_network
 from kipu.stores.follow import Announcer, follow_pages
 from kipu.stores.host import this_process_owner
+from kipu.stores.jsonl.backlog import WRITE_AFTER_S
 from kipu.stores.jsonl.blobs import blob_digests, get_blob, put_blob
 from kipu.stores.jsonl.desk import Desk
 from kipu.stores.jsonl.erasing import erase_session, finish_erasures
@@ -76,6 +77,7 @@ class JsonlStore:
         self._announcer = Announcer(shelf.settings.url, changed=self._desk.changed)
         self._queue = CommitQueue(shelf, committed=self._committed)
         self._timer: asyncio.TimerHandle | None = None
+        self._index_timer: asyncio.TimerHandle | None = None
         self._closed = False
 
     @classmethod
@@ -191,8 +193,20 @@ class JsonlStore:
 
     def _committed(self) -> None:
         self._announcer.announce()
+        self._index_soon()
         if self._settings.durability == "buffered" and self._timer is None and self._shelf.dirty_logs():
             self._timer = asyncio.get_running_loop().call_later(BUFFER_S, self._sync_later)
+
+    def _index_soon(self) -> None:
+        if self._index_timer is None and self._shelf.backlog and not self._closed:
+            self._index_timer = asyncio.get_running_loop().call_later(WRITE_AFTER_S, self._write_backlog)
+
+    def _write_backlog(self) -> None:
+        self._index_timer = None
+        try:
+            self._shelf.backlog.write(wait_s=0)
+        except BlockingIOError:  # a commit is under way, in a thread or in another process
+            self._index_soon()
 
     def _sync_later(self) -> None:
         self._timer = None
@@ -446,6 +460,8 @@ class JsonlStore:
         if self._timer is not None:
             self._timer.cancel()
             self._sync_later()
+        if self._index_timer is not None:
+            self._index_timer.cancel()
         self._queue.close()
         await asyncio.to_thread(self._desk.close)
 

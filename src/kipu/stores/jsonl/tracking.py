@@ -10,7 +10,6 @@ from kipu.errors import SessionNotFoundError
 from kipu.ports.store import MAX_PAGE, StoredEvent
 from kipu.stores.jsonl.changes import ChangeNotes
 from kipu.stores.jsonl.desk import Desk
-from kipu.stores.jsonl.index import Index
 
 
 class Tracker:
@@ -22,7 +21,8 @@ class Tracker:
         self._read = read
         # "From now on" begins when somebody asks to follow, not when the first event is waited for.
         self._place, _ = notes.read(None)
-        self._seen = desk.ask_now(Index.last_seqs)
+        desk.catch_up_now()
+        self._seen = desk.last_seqs()
         self._waiting: list[str] = []
 
     async def read_page(self, place: int) -> list[tuple[int, StoredEvent]]:
@@ -42,7 +42,7 @@ class Tracker:
     async def _look(self) -> None:
         self._place, grown = self._notes.read(self._place)
         if grown is None:
-            last_seqs = await asyncio.to_thread(self._desk.ask_now, Index.last_seqs)
+            last_seqs = await asyncio.to_thread(self._desk.last_seqs)
             grown = [session_id for session_id, seq in last_seqs.items() if seq > self._seen.get(session_id, 0)]
         known = set(self._waiting)
         self._waiting.extend(session_id for session_id in grown if session_id not in known)

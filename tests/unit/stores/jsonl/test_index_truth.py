@@ -55,7 +55,7 @@ async def test_what_the_index_could_not_take_is_listed_all_the_same(
 
         with monkeypatch.context() as patch:
             patch.setattr(Index, "put", full)
-            appended = await store.append("one", [record("said")])
+            appended = await store.append("one", [record("said")], idempotency_key="k")
         assert appended.last_seq == 2
         assert [head.last_seq for head in (await store.list(SessionQuery())).items] == [2]
 
