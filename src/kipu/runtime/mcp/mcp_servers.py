@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -42,7 +43,8 @@ class McpServers:
     """Connect one session with its servers (B39, B40), from the first `update` on, and end them in `aclose` (B49).
 
     `environment` is the process's: of it a server gets what a program needs to start, and beside it its own `env` only. `mark`
-    is a text that no other session has, `now` a monotonic clock. Raises: MissingExtraError (there are servers, and no `mcp`).
+    is a text that no other session of this process has, `now` a monotonic clock.
+    Raises: MissingExtraError (there are servers, and no package `mcp`).
     """
 
     def __init__(
@@ -58,7 +60,7 @@ class McpServers:
             raise MissingExtraError(feature="MCP servers", package="mcp", extra="agent")
         needed = {name: environment[name] for name in INHERITED if name in environment}
         self._servers = [
-            _Server(McpConnection(config, environment=needed, cwd=cwd, mark=f"{mark}-{index}", now=now))
+            _Server(McpConnection(config, environment=needed, cwd=cwd, mark=f"{mark}-{os.getpid()}-{index}", now=now))
             for index, config in enumerate(configs)
         ]
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import shlex
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +19,13 @@ from kipu.ports.principal import Principal
 from kipu.ports.store import SessionQuery
 from kipu.runtime.policy.grant import Grant, GrantScope
 from kipu.runtime.policy.grants import Grants, project_of
+from kipu.runtime.tools.shell_commands import commands_of
 from kipu.session.patch import patch_for
 from kipu.testing.fakes import FakeClock
 
 ALICE = Principal("alice", tenant="acme")
 ONLY_SESSION: tuple[GrantScope, ...] = ("session",)
 BOB = Principal("bob", tenant="acme")
-
-
-def split(line: str) -> Sequence[str] | None:
-    if "$(" in line:
-        return None
-    return [part for part in line.replace("&&", ";").split(";") if shlex.split(part)]
 
 
 @pytest.fixture(params=["memory://", "sqlite", "jsonl"])
@@ -42,12 +36,19 @@ async def manager(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
 
 
 def grants_of(manager: SessionManager) -> Grants:
-    return Grants(manager, clock=FakeClock(), splitters={"shell": split})
+    return Grants(manager, clock=FakeClock(), splitters={"shell": commands_of})
 
 
-async def session_in(manager: SessionManager, root: str | None = None, principal: Principal = ALICE) -> Session:
+async def session_in(
+    manager: SessionManager,
+    root: str | None = None,
+    *,
+    workspace: dict[str, Any] | None = None,
+    principal: Principal = ALICE,
+) -> Session:
     """Return a session with a directory of its own, or the one named."""
-    workspace = {"kind": "private", "path": "/p"} if root is None else {"kind": "directory", "path": root}
+    if workspace is None:
+        workspace = {"kind": "private", "path": "/p"} if root is None else {"kind": "directory", "path": root}
     session_id = manager.mint("sess")
     init = SessionInitEvent(owner=principal.id, tenant=principal.tenant, workspace=workspace)
     prepared = await manager.writer.prepare(session_id, init)
@@ -244,7 +245,8 @@ async def test_grants_of_two_processes_at_once_are_all_kept(tmp_path: Path, sche
 
 
 async def test_grants_know_the_project_of_a_worktree_by_its_repository(manager: SessionManager) -> None:
-    """Worktrees of one repository are one project; a private directory is none (B41)."""
-    session = await session_in(manager, "/work/a/")
-    assert project_of(session) == "/work/a"
+    """A repository and its worktrees are one project; a private directory is none (B41)."""
+    worktree = {"kind": "worktree", "path": "/work/trees/x", "repository": "/work/a"}
+    sessions = [await session_in(manager, "/work/a/"), await session_in(manager, workspace=worktree)]
+    assert [project_of(session) for session in sessions] == ["/work/a", "/work/a"]
     assert project_of(await session_in(manager)) is None

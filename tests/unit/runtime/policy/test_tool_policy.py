@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,6 +17,7 @@ from kipu.ports.principal import Principal
 from kipu.ports.tool import PolicyAnswer, ToolSpec
 from kipu.runtime.policy.policy_rule import PolicyRule, parse_rules
 from kipu.runtime.policy.tool_policy import LAYERS, STRICTNESS, LayerName, PolicyDecision, PolicyLayer, ToolPolicy
+from kipu.runtime.tools.shell_commands import commands_of
 
 ALICE = Principal("alice", tenant="acme", roles=frozenset({"developer"}))
 GUEST = Principal("guest")
@@ -27,23 +27,8 @@ def spec(name: str = "shell", default: PolicyAnswer = "ask") -> ToolSpec:
     return ToolSpec(name, "", {"type": "object"}, default_policy=default)
 
 
-def split(line: str) -> Sequence[str] | None:
-    """Split as a careful splitter does: at operators outside quotes, None for what it cannot know."""
-    if "$(" in line or "`" in line:
-        return None
-    lexer = shlex.shlex(line.replace("\n", ";"), posix=False, punctuation_chars=";&|")
-    lexer.whitespace_split = True
-    commands: list[list[str]] = [[]]
-    for token in lexer:
-        if set(token) <= set(";&|"):
-            commands.append([])
-        else:
-            commands[-1].append(token)
-    return [" ".join(command) for command in commands if command]
-
-
 def policy(rules: Any, *, layer: LayerName = "user", **kwargs: Any) -> ToolPolicy:
-    return ToolPolicy([PolicyLayer(layer, parse_rules(rules))], splitters={"shell": split}, **kwargs)
+    return ToolPolicy([PolicyLayer(layer, parse_rules(rules))], splitters={"shell": commands_of}, **kwargs)
 
 
 def answer(rules: Any, subject: str, tool: str = "shell", principal: Principal = ALICE) -> PolicyAnswer:
@@ -184,7 +169,7 @@ def test_policy_does_not_depend_on_the_order_of_rules() -> None:
     """Deny beats ask beats allow in whatever order rules stand (A19)."""
     rules = parse_rules({"allow": ["shell(git *)"], "ask": ["shell(git push*)"], "deny": ["shell(git push --force*)"]})
     for order in permutations(rules):
-        one = ToolPolicy([PolicyLayer("user", order)], splitters={"shell": split})
+        one = ToolPolicy([PolicyLayer("user", order)], splitters={"shell": commands_of})
         asked = ["git log", "git push", "git push --force"]
         assert [one.decide(spec(), line, principal=ALICE).answer for line in asked] == ["allow", "ask", "deny"]
 
@@ -265,11 +250,11 @@ def test_policy_of_a_session_only_narrows(
     layers: list[PolicyLayer], session: list[PolicyRule], subject: str, tool: str, default: PolicyAnswer
 ) -> None:
     """Whatever rules a session has, no call is decided wider than without them (A19)."""
-    base = ToolPolicy(layers, splitters={"shell": split})
+    base = ToolPolicy(layers, splitters={"shell": commands_of})
     declared = spec(tool, default)
     without, with_ = quiet(base, declared, subject), quiet(base.narrowed(session), declared, subject)
     assert STRICTNESS[with_.answer] >= STRICTNESS[without.answer]
-    as_layer = ToolPolicy([*layers, PolicyLayer("session", tuple(session))], splitters={"shell": split})
+    as_layer = ToolPolicy([*layers, PolicyLayer("session", tuple(session))], splitters={"shell": commands_of})
     assert quiet(as_layer, declared, subject).answer == with_.answer
 
 
@@ -278,11 +263,11 @@ def test_policy_never_answers_wider_than_a_higher_layer_alone(
     layers: list[PolicyLayer], subject: str, tool: str
 ) -> None:
     """Each layer that a matching rule makes speak bounds the answer from above (A19)."""
-    combined = quiet(ToolPolicy(layers, splitters={"shell": split}), spec(tool, "allow"), subject)
+    combined = quiet(ToolPolicy(layers, splitters={"shell": commands_of}), spec(tool, "allow"), subject)
     for layer in layers:
         if layer.name == "session" or layer.narrows_only:
             continue
-        alone = quiet(ToolPolicy([layer], splitters={"shell": split}), spec(tool, "allow"), subject)
+        alone = quiet(ToolPolicy([layer], splitters={"shell": commands_of}), spec(tool, "allow"), subject)
         if alone.rule is not None and alone.answer != "allow":
             assert STRICTNESS[combined.answer] >= STRICTNESS[alone.answer]
 
@@ -292,7 +277,9 @@ def test_policy_answers_the_same_in_any_order(rules: list[PolicyRule], shuffled:
     """The answer depends on which rules there are and not on where they stand (A19)."""
     other = list(rules)
     shuffled.shuffle(other)
-    one, two = (ToolPolicy([PolicyLayer("user", tuple(each))], splitters={"shell": split}) for each in (rules, other))
+    one, two = (
+        ToolPolicy([PolicyLayer("user", tuple(each))], splitters={"shell": commands_of}) for each in (rules, other)
+    )
     assert quiet(one, spec(), subject).answer == quiet(two, spec(), subject).answer
 
 
