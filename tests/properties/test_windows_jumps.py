@@ -115,6 +115,8 @@ def test_a_jump_equals_meeting_every_kept_event_again(words: list[str], ladder: 
     log = _Log()
     for word in " ".join(words).split():
         if word == "cut":  # whoever holds a window may let it start where nothing in it asked for that
+            if not log.seq:
+                continue
             quick.jump(log.seq)
             plain.jump(log.seq)
             _meet_all_again(plain)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from kipu.context.adjustment import Adjustment, AdjustmentKind
-from kipu.context.content import Parts, media_size, parts_of, result_parts
+from kipu.context.content import Parts, media_size, result_parts
 from kipu.context.exchange import Call, Exchange
 from kipu.context.identifier import UniqueIds
 from kipu.context.item import Item
@@ -43,6 +43,7 @@ class Assembly:
         self.media_count = 0
         self.media_bytes = 0
         self._policy = policy
+        self._text_tokens = policy.text_tokens
         self._arrivals = arrivals
         self._settled = settled
         self._ids = UniqueIds()
@@ -141,8 +142,8 @@ class Assembly:
         self._end_turn()
         self.placed.add(item.seq)
         exchange = Exchange("user", seq, turn_id=item.event.turn_id, message=item, first_seq=seq)
-        if isinstance(item.event, UserMessageEvent):
-            self._admit_media(exchange, item.seq, parts=parts_of(item.event.content))
+        if isinstance(item.event, UserMessageEvent) and not isinstance(item.event.content, str):
+            self._admit_media(exchange, item.seq, parts=item.event.content)
         self._append(exchange)
 
     def _memory(self, item: Item) -> None:
@@ -150,7 +151,7 @@ class Assembly:
             self._append(Exchange("memory", item.seq, turn_id=item.event.turn_id, message=item, first_seq=item.seq))
 
     def _append(self, exchange: Exchange) -> None:
-        exchange.measure(self._policy)
+        exchange.measure(self._text_tokens)
         self.exchanges.append(exchange)
 
     # Pairing
@@ -162,9 +163,9 @@ class Assembly:
         else:
             current = self._begin_assistant(item)
             current.message = item
-        if isinstance(item.event, AgentMessageEvent):
-            self._admit_media(current, item.seq, parts=parts_of(item.event.content))
-        current.measure(self._policy)
+        if isinstance(item.event, AgentMessageEvent) and not isinstance(item.event.content, str):
+            self._admit_media(current, item.seq, parts=item.event.content)
+        current.measure(self._text_tokens)
 
     def _is_text_of_open_calls(self, current: Exchange, item: Item) -> bool:
         """Say whether this text was written after the calls of the same answer: nobody can have answered them yet."""
@@ -202,7 +203,7 @@ class Assembly:
             current.first_seq = min(current.first_seq, early.seq)
             current.notes.append(Adjustment("result_reordered", early.seq, "it came before its call"))
             self._attach(current, call, result=early)
-        current.measure(self._policy)
+        current.measure(self._text_tokens)
 
     def _joins(self, current: Exchange, item: Item) -> bool:
         """Say whether a call belongs to the answer before it: nothing was answered or said since, or calls are still open."""
@@ -232,7 +233,7 @@ class Assembly:
             self._current.open_calls -= 1
             self._note_order(self._current, call, item)
             self._attach(self._current, call, result=item)
-            self._current.measure(self._policy)
+            self._current.measure(self._text_tokens)
         elif self._closed.get(event.tool_call_id):
             call = self._closed[event.tool_call_id].pop(0)
             late = Exchange("late", item.seq, turn_id=event.turn_id, message=item, first_seq=item.seq)

@@ -114,7 +114,8 @@ class Boundaries:
     @property
     def tokens(self) -> int:
         """Return what the instruction and the summary cost."""
-        return sum(item.tokens for item in (self.shown_instruction, self.summary) if item is not None)
+        instruction, summary = self.shown_instruction, self.summary
+        return (instruction.tokens if instruction else 0) + (summary.tokens if summary else 0)
 
     @property
     def next_tokens(self) -> int:

@@ -2,52 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from kipu.context.neutral import Message
 
 Maker: TypeAlias = Callable[[], Any]
+Nested: TypeAlias = tuple[int, str, Maker]
+"""Index of a message, the name of a value in it that can be changed itself, and what makes copies of that value."""
 
 _ATOMS = frozenset({str, int, float, bool, type(None)})
 
 
-def maker_of(value: Any) -> Maker:
-    """Return what makes copies of JSON data that share nothing that can be changed.
+def copies(messages: Sequence[Message], nested: Sequence[Nested]) -> list[Message]:
+    """Return copies of messages that share nothing that can be changed; `nested` is what `nested_in` said of each.
 
-    The form is looked at once; each copy is then made by the fewest steps. A window is copied on every turn, but few of its
-    messages are new.
+    A window is copied on every turn, but few of its messages are new: their form is looked at once.
     """
+    copied = list(map(dict.copy, messages))
+    for index, name, make in nested:
+        copied[index][name] = make()
+    return copied
+
+
+def nested_in(message: Message, index: int = 0) -> list[Nested]:
+    """Return the values of a message that are objects or lists themselves."""
+    return [(index, name, maker_of(item)) for name, item in message.items() if type(item) not in _ATOMS]
+
+
+def maker_of(value: Any) -> Maker:
+    """Return what makes copies of JSON data that share nothing that can be changed."""
     if type(value) is list:
         return _list_maker(value)
     if type(value) is not dict:
         return lambda: value
-    nested = [name for name, item in value.items() if type(item) not in _ATOMS]
+    nested = nested_in(value)
     if not nested:
-        copy: Maker = value.copy
-        return copy
-    if len(nested) == 1:
-        return _with_one_nested(value, nested[0])
-    makers = [(name, maker_of(value[name])) for name in nested]
-    return lambda: {**value, **{name: make() for name, make in makers}}
+        flat: Maker = value.copy
+        return flat
 
+    def with_nested() -> Message:
+        copied = value.copy()
+        for _, name, make in nested:
+            copied[name] = make()
+        return copied
 
-def _with_one_nested(value: Message, name: str) -> Maker:
-    inner = value[name]
-    if type(inner) is list and len(inner) == 1 and type(inner[0]) is dict:
-        make_only = maker_of(inner[0])
-        if list(value) == ["role", "content"]:
-            role = value["role"]
-            return lambda: {"role": role, "content": [make_only()]}
-        return lambda: {**value, name: [make_only()]}
-    if type(inner) is dict and all(type(item) in _ATOMS for item in inner.values()):
-        return lambda: {**value, name: inner.copy()}
-    make = maker_of(inner)
-    return lambda: {**value, name: make()}
+    return with_nested
 
 
 def _list_maker(value: list[Any]) -> Maker:
     if all(type(item) in _ATOMS for item in value):
         return value.copy
+    if all(_is_flat(item) for item in value):
+        if len(value) == 1:
+            only = value[0]
+            return lambda: [only.copy()]
+        return lambda: list(map(dict.copy, value))
+    if len(value) == 1:
+        make_only = maker_of(value[0])
+        return lambda: [make_only()]
     makers = [maker_of(item) for item in value]
     return lambda: [make() for make in makers]
+
+
+def _is_flat(value: Any) -> bool:
+    return type(value) is dict and all(type(item) in _ATOMS for item in value.values())

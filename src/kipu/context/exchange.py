@@ -7,7 +7,6 @@ from typing import Literal, TypeAlias
 
 from kipu.context.adjustment import Adjustment
 from kipu.context.item import Item
-from kipu.context.policy import WindowPolicy
 from kipu.events.conversation import ToolCallEvent
 
 ExchangeKind: TypeAlias = Literal["user", "assistant", "memory", "late"]
@@ -63,9 +62,8 @@ class Exchange:
                 items.append(call.result)
         return sorted(items, key=lambda item: item.seq)
 
-    def measure(self, policy: WindowPolicy) -> None:
-        """Set `tokens` to what the exchange costs after long texts are shortened."""
-        limit = policy.text_tokens
+    def measure(self, limit: int) -> None:
+        """Set `tokens` to what the exchange costs after texts of more than `limit` tokens are shortened."""
         total = min(self.message.tokens, limit) if self.message is not None else 0
         if self.calls:
             total += min(sum(call.item.tokens for call in self.calls), limit)

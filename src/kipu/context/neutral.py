@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from kipu.context.adjustment import Adjustment, AdjustmentKind
@@ -12,7 +12,6 @@ from kipu.context.content import (
     is_usable,
     media_size,
     memory_text,
-    parts_of,
     result_parts,
     result_text,
     value_text,
@@ -22,7 +21,7 @@ from kipu.context.item import Item
 from kipu.context.policy import WindowPolicy
 from kipu.context.shortening import fair_share, shorten_strings, shorten_text
 from kipu.events.boundary import CompactionEvent
-from kipu.events.content import MediaPart, ProviderMark
+from kipu.events.content import Content, MediaPart, ProviderMark
 from kipu.events.conversation import (
     AgentMessageEvent,
     InstructionEvent,
@@ -48,6 +47,10 @@ class NeutralRenderer:
     provider: str | None
     model: str | None
     notes: list[Adjustment]
+    text_tokens: int = field(init=False)  # asked for with every text
+
+    def __post_init__(self) -> None:
+        self.text_tokens = self.policy.text_tokens
 
     def render(self, exchange: Exchange) -> list[Message]:
         """Return the messages of one exchange; what was changed goes to `notes`."""
@@ -72,9 +75,9 @@ class NeutralRenderer:
         if item is None:
             blocks = []
         elif isinstance(event, UserMessageEvent):
-            blocks = self._blocks(exchange, item, parts=parts_of(event.content))
+            blocks = self._content(exchange, item, event.content)
         elif isinstance(event, MemoryRecalledEvent):
-            blocks = [_text(self._shortened(memory_text(event), item, self.policy.text_tokens))]
+            blocks = [_text(self._shortened(memory_text(event), item, self.text_tokens))]
         elif isinstance(event, ToolResultEvent):
             head = f"[Late result of the tool call {event.tool_call_id}, which was shown as interrupted:]"
             blocks = [_text(head), *self._blocks(exchange, item, parts=result_parts(event))]
@@ -89,10 +92,11 @@ class NeutralRenderer:
         item = exchange.message
         if item is not None and isinstance(item.event, AgentMessageEvent):
             content += self._reasoning(item.event.provider, item.seq, text=item.event.reasoning)
-            content += self._blocks(exchange, item, parts=parts_of(item.event.content))
+            content += self._content(exchange, item, item.event.content)
+        limit = fair_share([call.item.tokens for call in exchange.calls], total=self.text_tokens)
         for call in exchange.calls:
             content += self._reasoning(call.event.provider, call.item.seq, text=None)
-            content.append(self._call(exchange, call))
+            content.append(self._call(call, limit))
         if all(block["type"] == "reasoning" for block in content):
             event = item.event if item is not None else None
             cut = isinstance(event, AgentMessageEvent) and event.state == "interrupted"
@@ -113,10 +117,9 @@ class NeutralRenderer:
             block["opaque"] = opaque if isinstance(opaque, dict) else {"blocks": opaque}
         return [block]
 
-    def _call(self, exchange: Exchange, call: Call) -> Message:
+    def _call(self, call: Call, limit: int) -> Message:
         event = call.event
         block: Message = {"type": "tool_call", "id": call.id, "name": event.tool_name or "unknown_tool"}
-        limit = fair_share([other.item.tokens for other in exchange.calls], total=self.policy.text_tokens)
         if event.raw is not None and (event.parse_error is not None or not event.tool_input):
             block["raw"] = self._shortened(event.raw, call.item, limit)
         elif call.item.tokens > limit:
@@ -131,7 +134,7 @@ class NeutralRenderer:
 
     def _results(self, exchange: Exchange) -> list[Message]:
         costs = [call.result.tokens if call.result is not None else CLOSED_TOKENS for call in exchange.calls]
-        limit = fair_share(costs, total=self.policy.text_tokens)
+        limit = fair_share(costs, total=self.text_tokens)
         return [self._result(exchange, call, limit) for call in exchange.calls]
 
     def _result(self, exchange: Exchange, call: Call, limit: int) -> Message:
@@ -153,8 +156,18 @@ class NeutralRenderer:
 
     # Parts
 
+    def _content(self, exchange: Exchange, item: Item, content: Content) -> list[Message]:
+        """Return what somebody said, without making parts of what is text alone."""
+        if not isinstance(content, str):
+            return self._blocks(exchange, item, parts=content)
+        if content.strip():
+            return [_text(self._shortened(content, item, self.text_tokens))]
+        if content:
+            self._note("empty_text_dropped", item.seq, "")
+        return []
+
     def _blocks(self, exchange: Exchange, item: Item, *, parts: Parts, limit: int | None = None) -> list[Message]:
-        limit = self.policy.text_tokens if limit is None else limit
+        limit = self.text_tokens if limit is None else limit
         blocks: list[Message] = []
         for index, part in enumerate(parts):
             if isinstance(part, MediaPart):

@@ -32,11 +32,13 @@ class OpenAIChatShape:
                 out.append({"role": "system", "content": "\n\n".join(part["text"] for part in message["content"])})
 
     def _assistant(self, out: list[Message], message: Message, results: Sequence[Message]) -> None:
-        texts = [block["text"] for block in message["content"] if block["type"] == "text"]
-        texts += [placeholder(block) for block in message["content"] if block["type"] == "media"]
-        if any(block["type"] == "reasoning" for block in message["content"]):
+        kinds: dict[str, list[Message]] = {"text": [], "media": [], "reasoning": [], "tool_call": []}
+        for block in message["content"]:
+            kinds[block["type"]].append(block)
+        texts = [block["text"] for block in kinds["text"]] + [placeholder(block) for block in kinds["media"]]
+        if kinds["reasoning"]:
             self.reader.note("reasoning_dropped", "Chat Completions has no place for it")
-        calls = [self._call(block) for block in message["content"] if block["type"] == "tool_call"]
+        calls = [self._call(block) for block in kinds["tool_call"]]
         text = "\n".join(texts) or None
         if not calls:
             self._append(out, {"role": "assistant", "content": text})

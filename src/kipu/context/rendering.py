@@ -9,7 +9,7 @@ from typing import Any
 
 from kipu.context.adjustment import Adjustment
 from kipu.context.anthropic import AnthropicShape
-from kipu.context.copying import Maker, maker_of
+from kipu.context.copying import Nested, copies, nested_in
 from kipu.context.exchange import Exchange
 from kipu.context.gemini import GeminiShape
 from kipu.context.neutral import Message, NeutralRenderer
@@ -57,7 +57,7 @@ class Compiled:
     neutral: NeutralRenderer
     done: int = 0
     messages: list[Message] = field(default_factory=list)
-    makers: list[Maker] = field(default_factory=list)
+    nested: list[Nested] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)  # where the messages of each exchange begin
 
     def take(self, exchanges: Sequence[Exchange], *, until: int) -> None:
@@ -77,7 +77,12 @@ class Compiled:
         if self.done <= count or reader.notes or reader.seen:
             return False
         first, begin = self.starts[0], self.starts[count]
-        del self.messages[first:begin], self.makers[first:begin]
+        del self.messages[first:begin]
+        self.nested = [
+            (index if index < first else index - begin + first, name, make)
+            for index, name, make in self.nested
+            if not first <= index < begin
+        ]
         self.starts = [start - begin + first for start in self.starts[count:]]
         self.done -= count
         return True
@@ -93,26 +98,24 @@ class Compiled:
         self.shape.add(self.messages, messages)
         if before and self.messages[before - 1] is not last:
             before -= 1
-        self.makers[before:] = [maker_of(message) for message in self.messages[before:]]
+        while self.nested and self.nested[-1][0] >= before:
+            self.nested.pop()
+        for index in range(before, len(self.messages)):
+            self.nested += nested_in(self.messages[index], index)
 
     def finished(self, exchanges: Sequence[Exchange]) -> tuple[list[Message], list[Adjustment]]:
         """Return copies of everything compiled, followed by the exchanges that may still change."""
         reader = self.shape.reader
         kept, seen = len(reader.notes), set(reader.seen)
         tail = self.messages[-1:]
-        fixed = len(tail)
         for exchange in exchanges[self.done :]:
             self.shape.add(tail, self.neutral.render(exchange))
         self.shape.finish(tail)
         adjustments = reader.notes.copy()
         del reader.notes[kept:]
         reader.seen = seen
-        if not fixed or tail[0] is self.messages[-1]:
-            messages = [make() for make in self.makers]
-            messages += [maker_of(message)() for message in tail[fixed:]]
-        else:
-            messages = [make() for make in self.makers[:-1]]
-            messages += [maker_of(message)() for message in tail]
+        messages = copies(self.messages, self.nested)
+        messages[-1:] = [copied for message in tail for copied in copies([message], nested_in(message))]
         return messages, adjustments
 
 

@@ -15,7 +15,7 @@ from kipu.events.turn import TurnStartedEvent, TurnSteeredEvent
 
 def is_queued(item: Item) -> bool:
     """Say whether an item is a message that stands where a turn consumes it."""
-    return isinstance(item.event, UserMessageEvent) and item.event.queued
+    return type(item.event) is UserMessageEvent and item.event.queued
 
 
 def still_needed(items: Mapping[int, Item], dropped: Iterable[Item], *, anchor: Collection[int]) -> dict[int, Item]:

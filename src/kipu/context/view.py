@@ -23,20 +23,21 @@ class WindowView:
         self._tokens = 0
         self._count = 0
 
-    def tokens(self, exchanges: Sequence[Exchange]) -> int:
-        """Return what the exchanges cost."""
+    def totals(self, exchanges: Sequence[Exchange]) -> tuple[int, int]:
+        """Return what the exchanges cost, and how many messages they make where every result is one."""
         self._settle(exchanges)
-        return self._tokens + sum(exchange.tokens for exchange in exchanges[self._steady :])
-
-    def message_count(self, exchanges: Sequence[Exchange]) -> int:
-        """Return how many messages they make where every result is one."""
-        self._settle(exchanges)
-        return self._count + sum(exchange.message_count for exchange in exchanges[self._steady :])
+        tokens, count = self._tokens, self._count
+        for index in range(self._steady, len(exchanges)):
+            tokens += exchanges[index].tokens
+            count += exchanges[index].message_count
+        return tokens, count
 
     def _settle(self, exchanges: Sequence[Exchange]) -> None:
         """Count the exchanges that cannot change any more, once each."""
-        while self._steady < len(exchanges) and exchanges[self._steady].settled:
+        while self._steady < len(exchanges):
             exchange = exchanges[self._steady]
+            if not exchange.settled:
+                return
             self._tokens += exchange.tokens
             self._count += exchange.message_count
             self._steady += 1
@@ -79,7 +80,7 @@ class WindowView:
             messages=messages,
             payload=compiled.shape.payload(messages, _instruction_text(head[0])),
             adjustments=[*adjustments, *notes],
-            tokens=fixed + self.tokens(exchanges),
+            tokens=fixed + self.totals(exchanges)[0],
             message_count=len(messages),
         )
 

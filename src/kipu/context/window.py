@@ -18,11 +18,12 @@ from kipu.context.selection import Selection
 from kipu.context.shape import Reader
 from kipu.context.view import WindowView
 from kipu.events.boundary import RewindEvent
-from kipu.events.conversation import ModelCallEvent
+from kipu.events.conversation import AgentMessageEvent, ModelCallEvent, ToolCallEvent, UserMessageEvent
 from kipu.events.turn import MessageSettledEvent, TurnStartedEvent, TurnSteeredEvent
 from kipu.session.branch import is_undone
 
-_READERS_KEPT = 4
+_SAID = frozenset({UserMessageEvent, AgentMessageEvent, ToolCallEvent})
+"""The types of event that are part of the conversation and nothing else: most of a log."""
 
 
 class Window:
@@ -113,14 +114,13 @@ class Window:
     def _apply(self, item: Item) -> bool:
         """Apply the next event; say whether it changed what was there before, so that all must be built again."""
         event = item.event
+        if type(event) in _SAID:
+            return self._say(item)
         if isinstance(event, RewindEvent):
             return True
         if isinstance(event, MessageSettledEvent):
             self._settled.update(event.seqs)
             return not self._assembly.placed.isdisjoint(event.seqs)
-        if is_queued(item):
-            self._arrivals[item.seq] = item
-            return False
         start = recorded_start(event)
         if start is not None and self.start_seq < start <= item.seq:
             self._move(start, users=recorded_users(event), at_seq=item.seq)
@@ -132,8 +132,16 @@ class Window:
             self._boundaries.meet(item, start_seq=self.start_seq, was_shown=self._was_shown())
             if self._boundaries.first_instruction is not before:
                 self._view = WindowView()
+        return self._say(item)
+
+    def _say(self, item: Item) -> bool:
+        """Add what is part of the conversation; it changes nothing that was there before."""
+        if is_queued(item):
+            self._arrivals[item.seq] = item
+            return False
         self._assembly.add(item)
-        self._drop_lead()
+        if not self._has_lead:
+            self._drop_lead()
         return False
 
     def _keeps_other_users(self, item: Item) -> bool:
@@ -154,7 +162,7 @@ class Window:
     def _drop_lead(self) -> None:
         """Start with a user message once there is one (A32): what stands before it is an answer to nothing."""
         exchanges = self._assembly.exchanges
-        if self._has_lead or len(exchanges) <= self._apart or exchanges[-1].kind not in {"user", "memory"}:
+        if len(exchanges) <= self._apart or exchanges[-1].kind not in {"user", "memory"}:
             return
         self._has_lead = True
         lead = next(i for i in range(self._apart, len(exchanges)) if exchanges[i].kind in {"user", "memory"})
@@ -200,9 +208,10 @@ class Window:
 
     def _is_over(self) -> bool:
         policy, assembly = self.policy, self._assembly
+        tokens, message_count = self._view.totals(assembly.exchanges)
         return (
-            self.tokens > policy.max_tokens
-            or self.message_count > policy.max_messages
+            tokens + self._boundaries.tokens > policy.max_tokens
+            or message_count > policy.max_messages
             or assembly.media_count > policy.media_max_count
             or assembly.media_bytes > policy.media_max_total_bytes
         )
@@ -280,12 +289,12 @@ class Window:
     @property
     def tokens(self) -> int:
         """Return what the window costs, instruction, summary and pins included."""
-        return self._boundaries.tokens + self._view.tokens(self._assembly.exchanges)
+        return self._boundaries.tokens + self._view.totals(self._assembly.exchanges)[0]
 
     @property
     def message_count(self) -> int:
         """Return the number of messages where every tool result is one, without the instruction."""
-        return self._view.message_count(self._assembly.exchanges)
+        return self._view.totals(self._assembly.exchanges)[1]
 
     @property
     def missing(self) -> tuple[int, ...]:
@@ -293,6 +302,8 @@ class Window:
 
         They are messages that a turn in the window consumed, user messages that a jump kept, and events pinned since.
         """
+        if not (self._assembly.missing or self._anchor or self._boundaries.earlier_pins):
+            return ()
         wanted = (self._assembly.missing - self._settled).union(
             self._anchor, (s for s, on in self._boundaries.earlier_pins.items() if on)
         )

@@ -39,10 +39,15 @@ def encode_body(event: SessionEvent) -> bytes:
     Raises:
         InvalidEventError: it holds something that normalisation should have changed.
     """
+    return encode_fields(event.event_type, body_fields(event))
+
+
+def encode_fields(event_type: str, fields: Mapping[str, Any]) -> bytes:
+    """Return the body of a normalised event whose `body_fields` are these. Raises: InvalidEventError."""
     try:
-        return orjson.dumps(body_fields(event), default=_plain, option=_OPTIONS)
+        return orjson.dumps(fields, default=_plain, option=_OPTIONS)
     except TypeError as error:
-        raise InvalidEventError(event_type=event.event_type, reason=str(error)) from error
+        raise InvalidEventError(event_type=event_type, reason=str(error)) from error
 
 
 def _plain(value: object) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StrictBool
@@ -60,6 +60,25 @@ def utc_text_us(unix_us: int) -> str:
     """Return `utc_text` of microseconds since 1970."""
     seconds, micros = divmod(unix_us, 1_000_000)
     return utc_text(datetime.fromtimestamp(seconds, UTC).replace(microsecond=micros))
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class TimeTexts:
+    """Give times with their `utc_text`, remembering the text of the last second: events come many in one."""
+
+    def __init__(self) -> None:
+        self._second: int | None = None
+        self._text = ""
+
+    def at(self, unix_us: int) -> tuple[datetime, str]:
+        """Return the time so many microseconds after 1970, and its `utc_text`."""
+        second, micros = divmod(unix_us, 1_000_000)
+        moment = _EPOCH + timedelta(0, second, micros)
+        if second != self._second:
+            self._second, self._text = second, utc_text(moment)[:20]
+        return moment, f"{self._text}{micros:06d}Z"
 
 
 EventT = TypeVar("EventT", bound=SessionEvent)

@@ -6,6 +6,8 @@ import re
 
 from kipu.errors import InvalidSessionIdError
 
+_MAX_MS = (1 << 48) - 1
+_VARIANT = dict(zip("0123456789abcdef", "89ab" * 4, strict=True))  # the two bits that say which kind of UUID it is
 _CROCKFORD = "0123456789abcdefghjkmnpqrstvwxyz"
 _SESSION_ID = re.compile(r"[a-z0-9_-]{1,64}")
 # Windows refuses these as file names whatever the extension; ids name folders on every platform.
@@ -24,8 +26,9 @@ def uuid7_int(unix_ms: int, random: bytes) -> int:
 
 def event_id(unix_ms: int, random: bytes) -> str:
     """Return a new event id: a UUIDv7 in its usual text form."""
-    text = f"{uuid7_int(unix_ms, random):032x}"
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+    # As text at once: every event has one, and arithmetic on the number takes twice as long.
+    moment, chance = f"{unix_ms & _MAX_MS:012x}", random[:10].hex()
+    return f"{moment[:8]}-{moment[8:]}-7{chance[:3]}-{_VARIANT[chance[4]]}{chance[5:8]}-{chance[8:]}"
 
 
 def prefixed_id(prefix: str, unix_ms: int, *, random: bytes) -> str:

@@ -142,7 +142,8 @@ class LiveHistory:
         self._row, self._head = row, None
         self.items.extend(items)
         self._waiting.extend(items)
-        self._stale = self._stale or any(isinstance(item.event, RewindEvent) for item in items)
+        for item in items:
+            self._stale = self._stale or isinstance(item.event, RewindEvent)
         self._grow()
 
     @property

@@ -118,7 +118,7 @@ class Journal:
             await self._history.set_policy(policy)
 
     def _prepare(self, event: SessionEvent, principal: str) -> Prepared:
-        if isinstance(event, InstructionEvent | CompactionEvent) and not event.previous_seq:
+        if isinstance(event, (InstructionEvent, CompactionEvent)) and not event.previous_seq:
             # Anchors are chained, so that a rewind or a fork finds the one before without reading the log.
             name = "instruction_seq" if isinstance(event, InstructionEvent) else "compaction_seq"
             event = with_fields(event, {"previous_seq": self._history.row.get(name, 0)})
@@ -143,18 +143,19 @@ class Journal:
         return revives(status) and any(entry.record.event_type in _USES for entry in batch)
 
     def _apply(self, batch: Sequence[Prepared], appended: Appended, *, patch: HeadPatch) -> list[SessionEvent]:
-        stored = [placed(entry.event, appended.first_seq + index) for index, entry in enumerate(batch)]
-        records = [entry.record for entry in batch]
-        items = [Item(event.seq, event, record.tokens) for event, record in zip(stored, records, strict=True)]
+        items = [
+            Item(seq, placed(entry.event, seq), entry.record.tokens)
+            for seq, entry in enumerate(batch, appended.first_seq)
+        ]
         row = apply_patch(
             self._history.row,
             patch,
             first_seq=appended.first_seq,
-            timestamps=[record.timestamp for record in records],
-            tokens=sum(record.tokens for record in records),
+            timestamps=[entry.record.timestamp for entry in batch],
+            tokens=sum([item.tokens for item in items]),
         )
         self._history.advance(items, row=row)
-        return stored
+        return [item.event for item in items]
 
     async def _catch_up(self, until: int) -> None:
         while self._history.last_seq < until:

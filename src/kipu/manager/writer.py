@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from kipu.context.tokens import event_tokens
 from kipu.errors import InvalidEventError
 from kipu.events import ids
 from kipu.events.boundary import GenericEvent
-from kipu.events.codec import body_fields, encode_body, event_from_fields
+from kipu.events.codec import body_fields, encode_fields, event_from_fields
 from kipu.events.conversation import AgentMessageEvent, ToolResultEvent, UserMessageEvent
-from kipu.events.event import ENVELOPE_FIELDS, SessionEvent, utc_text, with_fields
+from kipu.events.event import ENVELOPE_FIELDS, SessionEvent, TimeTexts, utc_text, with_fields
 from kipu.events.normalise import normalise, note_changes
 from kipu.events.registry import EVENT_CLASSES
 from kipu.manager.big_values import move_media, move_result
@@ -50,6 +49,7 @@ class EventWriter:
         self._clock = clock
         self._entropy = entropy
         self._counter = counter
+        self._times = TimeTexts()
 
     async def prepare(
         self, session_id: str, event: SessionEvent, *, turn_id: str | None = None, principal: str | None = None
@@ -70,7 +70,7 @@ class EventWriter:
         """Return what `prepare` returns; storing its `blobs` first is left to the caller."""
         event = _known(event)
         _check(session_id, event)
-        event, changes = _normalised(event)
+        event, fields, changes = _normalised(event)
         stamps: dict[str, Any] = {"session_id": session_id, "v": type(event).VERSION}
         if changes:
             stamps["normalised"] = changes
@@ -78,9 +78,11 @@ class EventWriter:
             stamps["turn_id"] = turn_id
         if event.principal is None and principal is not None:
             stamps["principal"] = principal
-        event, moment = self._stamped(event, stamps)
-        event, blobs = _without_big_values(event)
-        return Prepared(event, self._record(event, moment), blobs)
+        stamped, moment = self._stamped(event, stamps)
+        event, blobs = _without_big_values(stamped)
+        if changes or event is not stamped:
+            fields = body_fields(event)
+        return Prepared(event, self._record(event, moment, encode_fields(event.event_type, fields)), blobs)
 
     def _stamped(self, event: SessionEvent, stamps: dict[str, Any]) -> tuple[SessionEvent, str]:
         """Return the event with id and time, and its time as text."""
@@ -89,20 +91,21 @@ class EventWriter:
             stamps["event_id"] = ids.event_id(now_us // 1000, self._entropy.random_bytes(10))
         moment = event.timestamp
         if moment is None:
-            seconds, micros = divmod(now_us, 1_000_000)
-            moment = stamps["timestamp"] = datetime.fromtimestamp(seconds, UTC).replace(microsecond=micros)
-        return with_fields(event, stamps), utc_text(moment)
+            stamps["timestamp"], text = self._times.at(now_us)
+        else:
+            text = utc_text(moment)
+        return with_fields(event, stamps), text
 
     def tokens_of(self, event: SessionEvent) -> int:
         """Return what an event costs in a window, as this manager counts."""
         return event_tokens(event, self._counter)
 
-    def _record(self, event: SessionEvent, moment: str) -> Record:
+    def _record(self, event: SessionEvent, moment: str, body: bytes) -> Record:
         return Record(
             event.event_id,
             event.event_type,
             moment,
-            encode_body(event),
+            body,
             event_tokens(event, self._counter),
             event.turn_id,
             event.trace_id,
@@ -145,11 +148,12 @@ def _check(session_id: str, event: SessionEvent) -> None:
         raise InvalidEventError(event_type=event.event_type, reason=reason)
 
 
-def _normalised(event: SessionEvent) -> tuple[SessionEvent, list[dict[str, Any]]]:
-    """Return the event with storable values, and what was changed. Memory then holds what every reader will get."""
+def _normalised(event: SessionEvent) -> tuple[SessionEvent, dict[str, Any], list[dict[str, Any]]]:
+    """Return the event with storable values, its body, and what was changed. Memory then holds what every reader will get."""
     fields = body_fields(event)
     plain, changes = normalise(fields)
     if plain is fields:
-        return event, []
+        return event, fields, []
     envelope = {name: getattr(event, name) for name in ENVELOPE_FIELDS}
-    return event_from_fields({**plain, **envelope}), note_changes(changes)
+    event = event_from_fields({**plain, **envelope})
+    return event, body_fields(event), note_changes(changes)
