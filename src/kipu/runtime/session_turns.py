@@ -82,6 +82,7 @@ class SessionTurns:
     async def _run(self, turn: Turn, control: TurnControl) -> None:
         run: TurnRun | None = None
         async with turn:
+            control.turn_id = turn.id
             try:
                 async with self._orchestrator.using(self._session) as agent:
                     run = await agent.run_turn(turn, control)

@@ -25,6 +25,7 @@ class TurnControl:
 
     def __init__(self) -> None:
         self.mode: str | None = None
+        self.turn_id: str | None = None  # the turn that runs under it
         self._stopped = asyncio.Event()
         self._listeners: list[Callable[[], None]] = []
 

@@ -129,7 +129,8 @@ class Worker:
         running = self._running.get(session_id)
         if running is None or running.task is None:
             return False
-        del turn_id  # a session has one turn; its own story tells it which one the wish is about
+        if turn_id is not None and turn_id != running.control.turn_id:
+            return False  # about a turn that has ended; one that begins finds the wish in its own story
         running.control.stop(mode)
         return True
 
