@@ -32,6 +32,7 @@ from kipu.runtime.workspaces.checkpoints import (
     diff_since,
     find_checkpoint,
     first_checkpoint_of_turn,
+    fork_files,
     latest_checkpoint,
     open_recorder,
     record_checkpoint,
@@ -177,7 +178,7 @@ async def test_checkpoints_of_calls_at_once_are_taken_one_after_another(work: Wo
 
 
 async def test_checkpoint_is_found_by_another_process(work: Work, tmp_path: Path) -> None:
-    """What one worker recorded, another that knows nothing of it brings back from the store alone (B61)."""
+    """What one worker recorded, another that knows nothing of it brings back from the store alone (A26, B41)."""
     if work.manager.store.describe().url.startswith("memory"):
         pytest.skip("a memory store is one process")
     await work.turn("one", {"a": "1"})
@@ -220,6 +221,22 @@ async def test_fork_restores_what_its_parent_recorded(work: Work, tmp_path: Path
     assert undone.paths == ["a"]
     assert workspace.files.read("a") == b"1"
     assert work.read() == {"a": "2"}
+
+
+async def test_fork_has_the_files_of_its_point(work: Work, tmp_path: Path) -> None:
+    """A fork from an earlier turn gets the files as they were then, one from the tip as they are, each its own (C11, B41)."""
+    provision = WorkspaceProvision(tmp_path / "workspaces")
+    first = await work.turn("one", {"a": "1"})
+    await work.turn("two", {"a": "2", "b": "2"})
+    found: list[Files] = []
+    for seq in (first, None):
+        child = await work.session.fork(seq)
+        workspace = await provision.for_fork(work.workspace.describe(), child.session_id)
+        await fork_files(work.session, child, recorder=work.recorder, workspace=workspace)
+        found.append({entry.path: workspace.files.read(entry.path).decode() for entry in workspace.files.list()})
+        workspace.files.write("a", b"of the fork")
+    assert found == [{"a": "1"}, {"a": "2", "b": "2"}]
+    assert work.read() == {"a": "2", "b": "2"}
 
 
 async def test_undo_of_a_turn_that_changed_no_file_restores_none(work: Work) -> None:

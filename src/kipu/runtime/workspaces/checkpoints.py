@@ -204,6 +204,22 @@ async def undo(
         return Undone(rewind.to_seq, files.paths, rewind, files.manifest)
 
 
+async def fork_files(
+    parent: Session, child: Session, *, recorder: CheckpointRecorder, workspace: Workspace
+) -> list[str]:
+    """Bring the files of the fork's point into the child's own `workspace` and return their paths (C11, B41).
+
+    `recorder` is the parent's: where nothing changed files since the fork's point, they are recorded as they are now.
+    Raises: WorkspaceMissingError (the parent's), RestoreError, StoreError.
+    """
+    at = child.head.base_seq
+    digest = await _first_after(parent.events(after=at), at)
+    if digest is None:
+        note = await recorder.record(turn_id=None)
+        digest = str(note.data["manifest"]) if note is not None else ""
+    return await workspace.restore(await get_manifest(digest, parent.blob), parent.blob)
+
+
 async def diff_since(session: Session, workspace: Workspace, *, to_seq: int) -> str:
     """Return how the files differ from what they were right after event `to_seq`, "" when they do not (`/diff`)."""
     digest = await _first_after(session.events(after=to_seq), to_seq)

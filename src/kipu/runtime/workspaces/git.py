@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -29,10 +27,12 @@ _QUIET = {
     "gc.auto": "0",
     "maintenance.auto": "false",
     "safe.bareRepository": "explicit",
+    # Files that a sandboxed command wrote belong to another user. What that check guards against is closed here.
+    "safe.directory": "*",
     "submodule.recurse": "false",
     "protocol.ext.allow": "never",
 }
-_FILTER = re.compile(r"filter\..+\.(clean|smudge|process)")
+_OWN_SCOPES = frozenset({"local", "worktree"})
 # What git needs of the environment: where its programs and the user's own settings are. GIT_* would point it elsewhere.
 _KEPT = ("PATH", "HOME", "XDG_CONFIG_HOME", "TMPDIR", "USER", "LOGNAME")
 
@@ -70,33 +70,40 @@ class GitProgram:
         """Return True when there is a git program."""
         return self._program is not None
 
-    def run(self, *arguments: str, cwd: Path, filters: bool = True) -> GitOutput:
-        """Run one command and return how it ended. Blocking.
+    def run(self, *arguments: str, cwd: Path, git_dir: Path | None = None, converts: bool = False) -> GitOutput:
+        """Run one command in `cwd`, on the repository there or on `git_dir`, and return how it ended. Blocking.
 
-        With `filters=False` the repository's own filter programs do not run either; files that need them then count as they
-        are. Raises: GitError (no git, no directory, or it did not end in time; then nothing of it is left running).
+        A command that `converts` contents (checking out, comparing) may need filter programs, such as those for large files:
+        it gets those of the user's own settings, never those that the repository's settings name.
+        Raises: GitError (no git, no directory, or it did not end in time; then nothing of it is left running).
         """
-        settings = dict(_QUIET)
-        if not filters:
-            settings.update(self._without_filters(cwd))
-        return self._run(arguments, cwd=cwd, settings=settings)
+        place = () if git_dir is None else ("--git-dir", str(git_dir))
+        settings = _QUIET | self._filters(place, cwd) if converts else _QUIET
+        return self._run([*place, *arguments], cwd=cwd, settings=settings)
 
-    def text(self, *arguments: str, cwd: Path) -> str:
+    def text(self, *arguments: str, cwd: Path, git_dir: Path | None = None, converts: bool = False) -> str:
         """Return what a command prints. Raises: GitError (also when it fails, with what it said)."""
-        output = self.run(*arguments, cwd=cwd)
+        output = self.run(*arguments, cwd=cwd, git_dir=git_dir, converts=converts)
         if output.status != 0:
             raise GitError(root=str(cwd), reason=_reason(output))
         return output.text
 
-    async def text_of(self, *arguments: str, cwd: Path) -> str:
-        """Return what a command prints, run in a thread. Raises: GitError."""
-        return await asyncio.to_thread(self.text, *arguments, cwd=cwd)
-
-    def _without_filters(self, cwd: Path) -> dict[str, str]:
-        listed = self._run(("config", "--name-only", "-z", "--get-regexp", r"^filter\."), cwd=cwd, settings=_QUIET)
-        names = {name for name in os.fsdecode(listed.stdout).split("\0") if _FILTER.fullmatch(name)}
-        required = {name.rpartition(".")[0] + ".required" for name in names}
-        return dict.fromkeys(sorted(names), "") | dict.fromkeys(sorted(required), "false")
+    def _filters(self, place: Sequence[str], cwd: Path) -> dict[str, str]:
+        """Return every filter setting that the repository makes, as the user's own settings have it, else empty."""
+        question = (*place, "config", "--show-scope", "-z", "--get-regexp", r"^filter\.")
+        answer = self._run(question, cwd=cwd, settings=_QUIET)
+        if answer.status > 1:  # 1 is "there are none"; not to know is not to run them
+            raise GitError(root=str(cwd), reason=_reason(answer))
+        words = os.fsdecode(answer.stdout).split("\0")
+        users: dict[str, str] = {}
+        repositorys: set[str] = set()
+        for scope, entry in zip(words[::2], words[1::2], strict=False):
+            name, _, value = entry.partition("\n")
+            if scope in _OWN_SCOPES:
+                repositorys.add(name)
+            else:
+                users[name] = value
+        return {name: users.get(name, "false" if name.endswith(".required") else "") for name in sorted(repositorys)}
 
     def _run(self, arguments: Sequence[str], *, cwd: Path, settings: Mapping[str, str]) -> GitOutput:
         if self._program is None:
@@ -122,7 +129,7 @@ class GitProgram:
             except BaseException as error:
                 _end(process)
                 if isinstance(error, subprocess.TimeoutExpired):
-                    told = f"'git {arguments[0]}' did not end within {self._timeout_s:g} s"
+                    told = f"'git {' '.join(arguments)}' did not end within {self._timeout_s:g} s"
                     raise GitError(root=str(cwd), reason=told) from None
                 raise
         return GitOutput(process.returncode, stdout, stderr.decode("utf-8", "replace").strip())

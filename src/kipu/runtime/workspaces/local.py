@@ -144,7 +144,7 @@ class LocalWorkspace:
             return False
         try:
             status = self.git.run(
-                "status", "--porcelain", "-z", "--ignore-submodules=dirty", "--", ".", cwd=self.root, filters=False
+                "status", "--porcelain", "-z", "--ignore-submodules=dirty", "--", ".", cwd=self.root, converts=True
             )
         except GitError:  # no git here: nothing says what a change would be
             return False

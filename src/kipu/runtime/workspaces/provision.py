@@ -6,7 +6,7 @@ import asyncio
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +61,19 @@ class WorkspaceProvision:
         """Return a directory that somebody chose, as it is. Raises: WorkspaceError (it is not there, or no directory)."""
         return await asyncio.to_thread(self._directory, session_id, path)
 
+    async def for_fork(self, record: WorkspaceRecord | Mapping[str, Any], session_id: str) -> LocalWorkspace:
+        """Return a workspace of the same kind for a fork: its own directory, empty or at the parent's last commit.
+
+        `checkpoints.fork_files` then brings the files of the fork's point into it. A chosen directory stays the one that was
+        chosen, and is shared (see `sharing`). Raises: GitError, WorkspaceError.
+        """
+        record = _record(record)
+        if record.kind == "private":
+            return await self.private(session_id)
+        if record.kind == "directory":
+            return await self.directory(session_id, path=Path(record.path))
+        return await asyncio.to_thread(self._fork_worktree, record, session_id)
+
     async def open(self, record: WorkspaceRecord | Mapping[str, Any]) -> LocalWorkspace:
         """Return the workspace of a head's record, found again where it was moved; a missing one is told by its `state`.
 
@@ -112,16 +125,26 @@ class WorkspaceProvision:
         self._add(record)
         return self._at(record)
 
+    def _fork_worktree(self, parent: WorkspaceRecord, session_id: str) -> LocalWorkspace:
+        git_dir, branch = Path(str(parent.git_dir)), BRANCH_PREFIX + check_session_id(session_id)
+        tip = self.git.text(
+            "rev-parse", "--verify", f"refs/heads/{parent.branch}^{{commit}}", cwd=git_dir, git_dir=git_dir
+        )
+        record = replace(
+            parent, path=str(self.base / session_id), session_id=session_id, identity=None, branch=branch, base=tip
+        )
+        _make_private(self.base)
+        self._add(record)
+        return self._at(record)
+
     def _add(self, record: WorkspaceRecord) -> None:
         around, branch = Path(str(record.git_dir)), str(record.branch)
-        self.git.text("--git-dir", str(around), "worktree", "prune", cwd=around)
-        known = self.git.run(
-            "--git-dir", str(around), "rev-parse", "--verify", "-q", f"refs/heads/{branch}", cwd=around
-        )
+        self.git.text("worktree", "prune", cwd=around, git_dir=around)
+        known = self.git.run("rev-parse", "--verify", "-q", f"refs/heads/{branch}", cwd=around, git_dir=around)
         told = (
             [record.path, branch] if known.status == 0 else ["-b", branch, "--no-track", record.path, str(record.base)]
         )
-        self.git.text("--git-dir", str(around), "worktree", "add", "--quiet", *told, cwd=around)
+        self.git.text("worktree", "add", "--quiet", *told, cwd=around, git_dir=around, converts=True)
 
     def _add_again(self, record: WorkspaceRecord) -> None:
         if record.git_dir is None or record.branch is None or record.base is None:
@@ -148,7 +171,7 @@ class WorkspaceProvision:
         return LocalWorkspace(
             record,
             policy=self.policy,
-            own_places=self.own_places,
+            own_places=(*self.own_places, self.base),  # around it, a chosen directory would show every session's files
             git=self.git,
             clock=self.clock,
             limits=self.limits,
@@ -170,15 +193,13 @@ class WorkspaceProvision:
         is_there = Path(record.path).is_dir()
         if is_there:
             forced = ["--force"] if force else []
-            self.git.text("--git-dir", str(around), "worktree", "remove", *forced, record.path, cwd=around)
-        self.git.text("--git-dir", str(around), "worktree", "prune", cwd=around)
+            self.git.text("worktree", "remove", *forced, record.path, cwd=around, git_dir=around, converts=True)
+        self.git.text("worktree", "prune", cwd=around, git_dir=around)
         # Only a branch that holds nothing of its own goes; what the session committed stays under its name.
-        own = self.git.run(
-            "--git-dir", str(around), "rev-list", "--count", f"{record.base}..refs/heads/{branch}", cwd=around
-        )
+        own = self.git.run("rev-list", "--count", f"{record.base}..refs/heads/{branch}", cwd=around, git_dir=around)
         if own.status != 0 or own.text != "0":
             return Removal(is_there, kept_branch=branch if own.status == 0 else None)
-        self.git.text("--git-dir", str(around), "branch", "-D", "--quiet", branch, cwd=around)
+        self.git.text("branch", "-D", "--quiet", branch, cwd=around, git_dir=around)
         return Removal(is_there)
 
 

@@ -26,6 +26,8 @@ def unicode_twin(name: str, directory: int) -> str | None:
     """Return a name in the open directory that is the same text written with other code points (NFC, NFD), if there is one."""
     wanted = unicodedata.normalize("NFC", name)
     for other in os.listdir(directory):
+        if other.isascii() and name.isascii():  # such are twins only of themselves
+            continue
         if other != name and unicodedata.normalize("NFC", other) == wanted:
             return other
     return None

@@ -49,7 +49,7 @@ def _worktrees(record: WorkspaceRecord, *, git: GitProgram) -> list[Path]:
         return []
     try:
         listed = git.text(
-            "--git-dir", record.git_dir, "worktree", "list", "--porcelain", "-z", cwd=Path(record.git_dir)
+            "worktree", "list", "--porcelain", "-z", cwd=Path(record.git_dir), git_dir=Path(record.git_dir)
         )
     except GitError:
         return []

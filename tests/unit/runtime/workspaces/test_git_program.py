@@ -74,6 +74,42 @@ async def test_worktree_runs_no_hook(tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
+async def test_worktree_runs_the_users_filters_and_not_the_repositorys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A filter in the user's own settings works in a worktree; one that the repository's settings name does not run (A19)."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    repository = make_repository(tmp_path / "p", {"a.up": "text\n", "b.evil": "text\n"})
+    write_tree(repository, {".gitattributes": "*.up filter=up\n*.evil filter=evil\n"})
+    git("add", "-A", cwd=repository)
+    git("commit", "-qm", "attributes", cwd=repository)
+    git("config", "--global", "filter.up.smudge", "tr a-z A-Z", cwd=repository)
+    git("config", "--global", "filter.up.clean", "tr A-Z a-z", cwd=repository)
+    for name in ("up", "evil"):
+        git("config", f"filter.{name}.smudge", f"touch '{tmp_path}/ran'; cat", cwd=repository)
+    workspace = await WorkspaceProvision(tmp_path / "w").worktree("s1", repository=repository)
+    assert workspace.files.read("a.up") == b"TEXT\n"
+    assert workspace.files.read("b.evil") == b"text\n"
+    assert await workspace.state() == "present"
+    workspace.files.write("a.up", b"other")
+    assert await workspace.state() == "dirty"
+    await WorkspaceProvision(tmp_path / "w").remove(workspace, force=True)
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+async def test_repository_of_another_user_follows_its_own_rules(tmp_path: Path) -> None:
+    """Where commands run as another user than Kipu, ignore rules of what they cloned still count (B41)."""
+    repository = make_repository(tmp_path / "p", {".gitignore": "out\n", "a": "1"})
+    write_tree(repository, {"out": "x"})
+    for path in [repository, *repository.rglob("*")]:
+        os.chown(path, 12345, 12345)
+    workspace = await WorkspaceProvision(tmp_path / "w").directory("s1", path=repository)
+    assert sorted((await workspace.snapshot(Blobs().put))["files"]) == [".gitignore", "a"]
+    workspace.files.write("a", b"2")
+    assert (repository / "a").stat().st_uid == 12345
+
+
 def _ends(pid: int) -> bool:
     """Return True when the process has ended, or ends while this waits."""
     try:

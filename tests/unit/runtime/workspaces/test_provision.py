@@ -237,3 +237,34 @@ async def test_own_store_inside_a_workspace_is_closed(tmp_path: Path) -> None:
     assert workspace.files.read("f") == b"1"
     with pytest.raises(ConfigurationError):
         await WorkspaceProvision(tmp_path / "w", own_places=(project,)).directory("s1", path=project)
+
+
+async def test_chosen_directory_around_the_workspaces_does_not_show_them(tmp_path: Path) -> None:
+    """A session that works in somebody's home does not see the other sessions' directories in it (B41)."""
+    provision = WorkspaceProvision(tmp_path / "home/.kipu/workspaces")
+    other = await provision.private("other")
+    other.files.write("f", b"of another session")
+    chosen = await provision.directory("s1", path=tmp_path / "home")
+    with pytest.raises(PathDeniedError):
+        chosen.files.read(".kipu/workspaces/other/f")
+    with pytest.raises(PathDeniedError):
+        chosen.files.list(".kipu/workspaces")
+    assert other.files.read("f") == b"of another session"
+
+
+async def test_fork_of_a_worktree_begins_at_its_parents_last_commit(
+    provision: WorkspaceProvision, repository: Path
+) -> None:
+    """A fork works on a branch and in a directory of its own, made from what its parent committed (B41)."""
+    parent = await provision.worktree("parent", repository=repository)
+    parent.files.write("a.txt", b"committed")
+    git("commit", "-qam", "work", cwd=parent.root)
+    parent.files.write("a.txt", b"not committed")
+    child = await provision.for_fork(parent.describe(), "child")
+    assert child.files.read("a.txt") == b"committed"
+    assert (child.record.branch, child.record.session_id) == ("kipu/child", "child")
+    child.files.write("a.txt", b"of the child")
+    assert parent.files.read("a.txt") == b"not committed"
+    assert (await provision.for_fork((await provision.private("p")).record, "c")).root == provision.base / "c"
+    shared = await provision.for_fork((await provision.directory("d", path=repository)).record, "e")
+    assert (shared.root, shared.record.session_id) == (repository, "e")
