@@ -14,11 +14,11 @@ class RetryLimits:
     """How patient a caller is.
 
     `max_tries` counts the calls of one step, the first included; `max_total_s` bounds all its waiting together. An answer
-    that cannot be read gets `max_unreadable` tries: it is rarely the moment's fault.
+    that cannot be read, or is empty, is given up after `max_unreadable` failures: it is rarely the moment's fault.
     """
 
     max_tries: int = 6
-    max_unreadable: int = 2
+    max_unreadable: int = 3
     first_delay_s: float = 1.0
     max_delay_s: float = 30.0
     max_total_s: float = 180.0

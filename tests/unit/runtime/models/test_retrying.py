@@ -106,11 +106,12 @@ def test_retry_of_an_answer_that_people_saw_is_left_to_them() -> None:
     assert retry_delay_s(error, 1, random=low, has_said=False) == 0.5
 
 
-def test_retry_of_an_unreadable_answer_happens_once() -> None:
-    """An endpoint that speaks another language will speak it again."""
+def test_retry_of_an_unreadable_answer_ends_early() -> None:
+    """An endpoint that speaks another language will speak it again, so fewer tries are enough."""
     error = error_of(ModelAnswerError)
-    assert retry_delay_s(error, 1, random=low) == 0.5
-    assert retry_delay_s(error, 2, random=low) is None
+    assert [retry_delay_s(error, tries, random=low) for tries in (1, 2, 3)] == [0.5, 1, None]
+    few = RetryLimits(max_tries=2)
+    assert retry_delay_s(error, 2, random=low, limits=few) is None
 
 
 def test_retry_knows_what_is_worth_keeping_of_a_reply() -> None:
