@@ -19,7 +19,8 @@ class ToolSpec:
 
     `parameters` is the JSON schema of its arguments. An idempotent tool may run again after a crash (C14). A tool with a side
     effect changes something that outlives the call; one that is `external` changes what no checkpoint brings back, so that a
-    turn which used it is not rolled back unasked. `timeout_s` bounds one run, None means the turn's own limits.
+    turn which used it is not rolled back unasked. `timeout_s` bounds one run, None means the turn's own limits. `max_starts`
+    bounds how often an idempotent call begins, over crashes.
     """
 
     name: str
@@ -30,6 +31,7 @@ class ToolSpec:
     is_external: bool = False
     default_policy: PolicyAnswer = "ask"
     timeout_s: float | None = 120.0
+    max_starts: int = 3
 
     def definition(self) -> dict[str, Any]:
         """Return what a model is told of it."""
@@ -59,7 +61,8 @@ class ToolContext:
     """What one call may use. `emit` takes live output (text, as it comes); it is for people and not part of the result.
 
     `environment` is the session's (`env` of its metadata) and nothing of this process's own; `credentials` are those
-    that the configuration gives to this tool alone. `read_blob` and `put_blob` are the session's.
+    that the configuration gives to this tool alone. `read_blob` and `put_blob` are the session's. `is_handover` tells a cancelled
+    call that its turn is only taken over by another process, not ended.
     """
 
     session_id: str
@@ -72,6 +75,7 @@ class ToolContext:
     emit: Callable[[str], None] = lambda _text: None
     read_blob: Callable[[str], Awaitable[bytes]] | None = None
     put_blob: Callable[[bytes], Awaitable[str]] | None = None
+    is_handover: Callable[[], bool] = lambda: False
 
 
 class Tool(Protocol):

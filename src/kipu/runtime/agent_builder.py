@@ -17,11 +17,13 @@ from kipu.ports.clock import Clock
 from kipu.ports.model import ModelClient
 from kipu.ports.tool import Tool
 from kipu.runtime.agent import Agent, AgentParts
+from kipu.runtime.delegation import DelegateTool
 from kipu.runtime.instructions import coding_instruction, project_text
 from kipu.runtime.mcp.mcp_servers import McpServers
 from kipu.runtime.mcp.server_config import McpServerConfig
 from kipu.runtime.model_settings import policy_for
 from kipu.runtime.observer import TurnObserver
+from kipu.runtime.orchestrator import Orchestrator
 from kipu.runtime.policy.grants import Grants
 from kipu.runtime.policy.tool_policy import PolicyLayer, ToolPolicy
 from kipu.runtime.sandbox.opening import SandboxChoice, open_sandbox
@@ -83,6 +85,7 @@ class CodingAgentBuilder:
         self._more_tools = more_tools
         self._models: dict[str | None, ModelClient] = {}
         self._probe: BubblewrapProbe | None = None
+        self.orchestrator: Orchestrator | None = None  # with it, agents may delegate to sessions that it serves
         self.grants = Grants(manager, clock=clock, splitters=SPLITTERS)
         self.provision = WorkspaceProvision(settings.workspaces, own_places=settings.own_places, clock=clock)
 
@@ -155,8 +158,11 @@ class CodingAgentBuilder:
             has_network=self._settings.has_network,
         )
         shell = shell_tools(workspace.root, sandbox)
-        more = self._more_tools(session) if self._more_tools is not None else ()
-        tools = [*default_tools(root=workspace.root, manager=self._manager), *shell.all(), *more]
+        tools = [*default_tools(root=workspace.root, manager=self._manager), *shell.all()]
+        if self.orchestrator is not None:
+            tools.append(DelegateTool(self._manager, self.orchestrator, parent=session))
+        if self._more_tools is not None:
+            tools += self._more_tools(session)
         return tools, shell.shell.is_sandboxed
 
     def _checkpoint(self, session: Session, workspace: LocalWorkspace) -> Checkpoint:

@@ -19,7 +19,6 @@ from kipu.runtime.turn_run import TurnRun
 from kipu.session.turn_story import OpenCall
 
 DEFAULT_TTL_S = 7 * 24 * 3600.0
-MOST_STARTS = 3  # of one idempotent call, over crashes
 APPROVED, DENIED = "approved", "denied"
 Decide: TypeAlias = Callable[[ToolSpec | None, str, Principal], PolicyDecision]
 
@@ -69,7 +68,7 @@ class ApprovalGate:
         if problem is not None or tool is None:
             reason, word = (problem.content, problem.error_info) if problem else ("there is no such tool", None)
             return Verdict("refuse", arguments, str(reason), error_info=word)
-        if call.starts and not (tool.spec.is_idempotent and call.starts < MOST_STARTS):
+        if call.starts and not (tool.spec.is_idempotent and call.starts < tool.spec.max_starts):
             return _interrupted(call, arguments)
         decision = self._decide(tool.spec, tool.subject(arguments), self._principal)
         if decision.answer == "deny":
@@ -106,7 +105,7 @@ class ApprovalGate:
         if self._grants is None:
             return False
         subject = tool.subject(arguments)
-        grant = await self._grants.matching(run.session, tool.spec.name, subject, principal=self._principal)
+        grant = await self._grants.matching(run.session, tool.spec.name, subject=subject, principal=self._principal)
         return grant is not None
 
     async def request(
@@ -142,7 +141,7 @@ def _arguments(call: OpenCall) -> Mapping[str, Any]:
 
 def _interrupted(call: OpenCall, arguments: JsonObject) -> Verdict:
     text = "The process ended while this call ran; whether it had its effect is not known. Look before you repeat it."
-    if call.starts >= MOST_STARTS:
+    if call.starts > 1:
         text = f"The process ended {call.starts} times while this call ran; it is not tried again."
     return Verdict("refuse", arguments, text, "interrupted", "interrupted")
 

@@ -43,6 +43,7 @@ class Runtime:
         self.orchestrator = Orchestrator(
             manager, builder, max_agents=max_agents, idle_s=idle_s, monotonic_s=time.monotonic
         )
+        builder.orchestrator = self.orchestrator
         self.worker = Worker(manager, self.orchestrator, max_turns=max_turns, accepts=accepts)
         self.desk = ApprovalDesk(manager, grants=builder.grants, wake=self.worker.wake)
         self.bus = MessageBus(

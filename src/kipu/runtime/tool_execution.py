@@ -17,7 +17,7 @@ from kipu.ports.workspace import Workspace
 from kipu.runtime.observer import ToolNews, TurnObserver
 from kipu.runtime.tools.result_limit import limited
 from kipu.runtime.tools.toolbox import Toolbox
-from kipu.runtime.turn_control import TurnStopped
+from kipu.runtime.turn_control import HANDOVER, TurnStopped
 from kipu.runtime.turn_run import TurnRun
 from kipu.session.turn_story import OpenCall
 
@@ -81,6 +81,7 @@ class ToolExecution:
                 emit=emit,
                 read_blob=partial(run.session.blob, principal=run.turn.principal),
                 put_blob=put_blob,
+                is_handover=lambda: run.control.mode == HANDOVER,
             )
 
         return make

@@ -9,8 +9,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from kipu.runtime.tools.toolbox import Toolbox
-
 from kipu.events.conversation import UserMessageEvent
 from kipu.events.event import SessionEvent
 from kipu.manager.manager import SessionManager
@@ -18,10 +16,12 @@ from kipu.manager.session import Session
 from kipu.ports.tool import JsonObject, ToolContext, ToolPreview, ToolResult, ToolSpec
 from kipu.runtime.agent import Agent, AgentParts
 from kipu.runtime.approvals import ApprovalDesk
+from kipu.runtime.delegation import DelegateTool
 from kipu.runtime.models.retrying import RetryLimits
 from kipu.runtime.observer import LiveFeed
 from kipu.runtime.orchestrator import Orchestrator
 from kipu.runtime.policy.grants import Grants
+from kipu.runtime.tools.toolbox import Toolbox
 from kipu.runtime.worker import Worker
 from kipu.stores.host import SystemClock
 from kipu.testing.scripted_model import ScriptedModelClient
@@ -80,12 +80,14 @@ class OneModelBuilder:
         self.observer = observer
         self.parts = parts
         self.built = 0
+        self.orchestrator: Orchestrator | None = None
 
     async def build(self, session: Session) -> Agent:
         self.built += 1
+        more = [DelegateTool(self.manager, self.orchestrator, parent=session)] if self.orchestrator is not None else []
         parts = AgentParts(
             self.model,
-            Toolbox(self.tools()),
+            Toolbox([*self.tools(), *more]),
             retries=RetryLimits(first_delay_s=0.001, max_delay_s=0.002),
             grants=Grants(self.manager, clock=SystemClock()),
             **self.parts,
@@ -133,6 +135,7 @@ async def runtime(
     manager: SessionManager | None = None,
     max_turns: int = 64,
     sweep_s: float = 0.2,
+    delegates: bool = False,
     **parts: Any,
 ) -> AsyncIterator[Runtime]:
     """A worker over a store, and everything around it."""
@@ -141,6 +144,7 @@ async def runtime(
     feed = LiveFeed()
     builder = OneModelBuilder(manager, model, lambda: list(tools), observer=feed, **parts)
     orchestrator = Orchestrator(manager, builder, monotonic_s=time.monotonic)
+    builder.orchestrator = orchestrator if delegates else None
     worker = Worker(manager, orchestrator, max_turns=max_turns, sweep_s=sweep_s)
     desk = ApprovalDesk(manager, grants=Grants(manager, clock=SystemClock()), wake=worker.wake)
     try:

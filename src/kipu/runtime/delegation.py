@@ -1,0 +1,210 @@
+"""Sub-agents: a call that is answered by a session of its own, which inherits what its parent may and never more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from kipu.errors import KipuError
+from kipu.events.content import text_of
+from kipu.events.conversation import AgentMessageEvent, UserMessageEvent
+from kipu.events.event import utc_text_us
+from kipu.events.turn import StopRequestedEvent, TurnFinishedEvent, TurnStartedEvent
+from kipu.manager.manager import SessionManager
+from kipu.manager.session import Session
+from kipu.ports.principal import Principal
+from kipu.ports.tool import JsonObject, ToolContext, ToolPreview, ToolResult, ToolSpec
+from kipu.runtime.orchestrator import Orchestrator
+from kipu.runtime.session_turns import SessionTurns
+from kipu.runtime.turn_control import HANDOVER, TurnControl
+from kipu.session.key import SessionKey
+from kipu.session.patch import WORKSPACE
+
+CHANNEL = "delegate"
+PARENT = "parent"  # in a child's metadata: session_id, turn_id, call_id, depth
+INHERITED = ("model", "policy", "env", "cwd", "limits")
+MAX_DEPTH = 2
+SPEC = ToolSpec(
+    name="delegate",
+    description=(
+        "Give a task of its own to a helper that works in the same directory with the same tools, and get its final answer. "
+        "It sees nothing of this conversation: say everything it needs. Several calls in one answer work side by side."
+    ),
+    parameters={
+        "type": "object",
+        "properties": {
+            "task": {"type": "string", "minLength": 1, "description": "What to do, and what to report."},
+            "title": {"type": "string", "description": "A few words for lists."},
+            "max_steps": {"type": "integer", "minimum": 1, "description": "How many model calls it may take."},
+        },
+        "required": ["task"],
+        "additionalProperties": False,
+    },
+    # Its child is found again by the call's id, so that running it again goes on with the same one.
+    is_idempotent=True,
+    has_side_effect=False,
+    default_policy="allow",
+    timeout_s=None,
+    max_starts=100,
+)
+
+
+class DelegateTool:
+    """Run a child session's turn and return its answer, once, also over restarts of either."""
+
+    def __init__(self, manager: SessionManager, orchestrator: Orchestrator, *, parent: Session) -> None:
+        self._manager = manager
+        self._orchestrator = orchestrator
+        self._parent = parent
+
+    @property
+    def spec(self) -> ToolSpec:
+        """Return what the tool declares."""
+        return SPEC
+
+    def subject(self, arguments: JsonObject) -> str:
+        """Return the task."""
+        return str(arguments.get("task", ""))
+
+    async def preview(self, arguments: JsonObject, context: ToolContext) -> ToolPreview:
+        """Return the task's first line."""
+        del context
+        return ToolPreview(f"delegate: {self.subject(arguments).splitlines()[0][:200]}")
+
+    async def run(self, arguments: JsonObject, context: ToolContext) -> ToolResult:
+        """Begin or find the child, run its turn to its end, and return what it says."""
+        depth = depth_of(self._parent)
+        if depth >= MAX_DEPTH:
+            return ToolResult("Helpers of helpers do not delegate further; do it yourself.", True, "too_deep")
+        owner = Principal(self._parent.head.owner, self._parent.head.tenant)
+        child = await self._child(arguments, context, owner=owner, depth=depth + 1)
+        context.emit(f"[{child.session_id}] {self.subject(arguments).splitlines()[0][:200]}\n")
+        control = TurnControl()
+        work = asyncio.ensure_future(self._until_finished(child, owner, control))
+        try:
+            finished = await asyncio.shield(work)
+        except asyncio.CancelledError:
+            # The child's turn is not cancelled but told to end, so that its history is closed in order.
+            control.stop(HANDOVER if context.is_handover() else "stop")
+            await self._stop_elsewhere(child, owner, control)
+            await asyncio.wait({work})
+            raise
+        if finished is None:
+            return ToolResult(f"The helper was stopped. [helper session {child.session_id}]", True, "cancelled")
+        return await self._result(child, owner, finished)
+
+    async def aclose(self) -> None:
+        """Do nothing: a child's own agent holds what it uses."""
+
+    async def _child(self, arguments: JsonObject, context: ToolContext, *, owner: Principal, depth: int) -> Session:
+        """Return the session of this call, made with its task the first time."""
+        key = SessionKey(CHANNEL, context.call_id, scope="task")
+        head = self._parent.head
+        settings: dict[str, Any] = {name: head.metadata[name] for name in INHERITED if name in head.metadata}
+        settings["limits"] = _narrowed(settings.get("limits"), arguments.get("max_steps"))
+        settings[PARENT] = {
+            "session_id": context.session_id,
+            "turn_id": context.turn_id,
+            "call_id": context.call_id,
+            "depth": depth,
+        }
+        if context.workspace is not None:
+            # The parent's directory, whatever its kind: the child has no claim to remove or move it.
+            settings[WORKSPACE] = {**context.workspace.describe(), "session_id": context.session_id}
+        child = await self._manager.get_or_create(key, initial_context=settings, principal=owner)
+        if arguments.get("title"):
+            await child.set_metadata(title=str(arguments["title"])[:200], principal=owner)
+        task = UserMessageEvent(
+            content=self.subject(arguments),
+            sender_id=context.principal.id,
+            channel=CHANNEL,
+            source_message_id=context.call_id,
+            metadata={"publish": False},
+        )
+        await self._manager.receive(key, task, principal=owner)
+        return child
+
+    async def _until_finished(self, child: Session, owner: Principal, control: TurnControl) -> TurnFinishedEvent | None:
+        """Run the child's turn here where nobody does, else wait for what happens to it; None when it is to stop first."""
+        while (finished := await _finished_turn(child, owner)) is None and not control.is_stopped:
+            if await self._is_due(child) and await child.lock.try_acquire():
+                try:
+                    turns = SessionTurns(self._manager, self._orchestrator, session=child, principal=owner)
+                    await turns.run_next(control)
+                finally:
+                    await child.lock.release()
+                continue
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_AGAIN_S):
+                    await _next_event(child, owner, control)
+        return finished
+
+    async def _is_due(self, child: Session) -> bool:
+        head = await self._manager.store.head(child.session_id)
+        now = utc_text_us(self._manager.now_us())
+        return head is not None and head.due_at is not None and head.due_at <= now
+
+    async def _stop_elsewhere(self, child: Session, owner: Principal, control: TurnControl) -> None:
+        """Ask whoever runs the child's turn to end it; where this process only hands over, both are taken up again."""
+        await child.refresh()
+        if control.mode != HANDOVER and child.head.open_turn is not None:
+            with suppress(KipuError):
+                await child.add_event(StopRequestedEvent(turn_id=child.head.open_turn), principal=owner)
+
+    async def _result(self, child: Session, owner: Principal, finished: TurnFinishedEvent) -> ToolResult:
+        answer = ""
+        async for event in child.events(principal=owner):
+            if isinstance(event, AgentMessageEvent) and event.turn_id == finished.turn_id:
+                answer = text_of(event.content) or answer
+        notice = f"[helper session {child.session_id}]"
+        if finished.outcome == "completed":
+            return ToolResult(f"{answer}\n{notice}")
+        said = f" It had said: {answer}" if answer else ""
+        why = f": {finished.error}" if finished.error else ""
+        return ToolResult(f"The helper's turn was {finished.outcome}{why}.{said}\n{notice}", True, finished.outcome)
+
+
+_LOOK_AGAIN_S = 1.0  # a lease that another process lost is news that no event brings
+
+
+def depth_of(session: Session) -> int:
+    """Return how many sessions stand above this one."""
+    parent = session.head.metadata.get(PARENT)
+    depth = parent.get("depth") if isinstance(parent, Mapping) else None
+    return depth if isinstance(depth, int) else 0
+
+
+def _narrowed(limits: Any, max_steps: Any) -> dict[str, Any]:
+    """Return the parent's limits, with at most the steps that were asked for."""
+    kept = dict(limits) if isinstance(limits, Mapping) else {}
+    if isinstance(max_steps, int):
+        known = kept.get("max_steps")
+        kept["max_steps"] = min(max_steps, known) if isinstance(known, int) else max_steps
+    return kept
+
+
+async def _next_event(child: Session, owner: Principal, control: TurnControl) -> None:
+    """Return when something is appended to the child, or the turn is to stop."""
+    await child.refresh()
+    followed = aiter(child.follow(after=child.history.last_seq, principal=owner))
+    news = asyncio.ensure_future(anext(followed))
+    stopped = asyncio.ensure_future(control.wait())
+    try:
+        await asyncio.wait({news, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        news.cancel()
+        stopped.cancel()
+        await asyncio.gather(news, stopped, return_exceptions=True)
+
+
+async def _finished_turn(child: Session, owner: Principal) -> TurnFinishedEvent | None:
+    """Return the end of the turn that took the child's task, if it has come."""
+    turn_id = None
+    async for event in child.events(principal=owner):
+        if isinstance(event, TurnStartedEvent) and turn_id is None:
+            turn_id = event.turn_id
+        elif isinstance(event, TurnFinishedEvent) and event.turn_id == turn_id:
+            return event
+    return None
