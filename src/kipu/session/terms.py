@@ -82,16 +82,19 @@ def _flat(value: Any) -> str:
 
 def terms_of(text: str) -> tuple[str, ...]:
     """Return the terms of a text to be indexed, in order."""
-    return tuple(_index_terms(text))[:MAX_TERMS]
-
-
-def _index_terms(text: str) -> Iterator[str]:
+    if text.isascii():
+        terms = _ascii_words(text)
+        if max(map(len, terms), default=0) > MAX_TERM_CHARACTERS:
+            terms = [term[:MAX_TERM_CHARACTERS] for term in terms]
+        return tuple(terms[:MAX_TERMS])
+    terms = []
     for run, paired in _runs(text):
-        if not paired:
-            yield run[:MAX_TERM_CHARACTERS]
-            continue
-        yield from map(add, run, run[1:])
-        yield run[-1]
+        if paired:
+            terms += map(add, run, run[1:])
+            terms.append(run[-1])
+        else:
+            terms.append(run[:MAX_TERM_CHARACTERS])
+    return tuple(terms[:MAX_TERMS])
 
 
 def phrases_of(query: str) -> tuple[Phrase, ...]:
@@ -122,8 +125,13 @@ def _phrase(word: str) -> Phrase:
 def _runs(text: str) -> Iterator[tuple[str, bool]]:
     """Yield the stretches of letters and digits, folded, each with whether its script is written without spaces."""
     if text.isascii():
-        for word in text.encode("ascii").translate(_ASCII).split():
-            yield word.decode("ascii"), False
+        for word in _ascii_words(text):
+            yield word, False
         return
     for paired, word in _RUN.findall(unicodedata.normalize("NFKC", text).casefold()):
         yield paired or word, bool(paired)
+
+
+def _ascii_words(text: str) -> list[str]:
+    """Return the words of a text without other letters, folded: what a tool prints is nearly always one, and long."""
+    return text.encode("ascii").translate(_ASCII).decode("ascii").split()
