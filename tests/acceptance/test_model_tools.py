@@ -368,3 +368,26 @@ async def test_model_sessions_at_once_get_the_answers_to_their_own_windows(name:
             answers = await asyncio.gather(*(session(client, number) for number in range(30)))
         assert provider.violations() == []
     assert answers == [f"session {number} got session {number}" for number in range(30)]
+
+
+@pytest.mark.parametrize("name", ALL)
+async def test_model_is_sent_a_text_of_several_parts_as_it_takes_it(name: str) -> None:
+    """Texts of one message stay one message, in the form that most servers of the format take (C7)."""
+    request = await sent_for(name, [user("one", "two")])
+    assert request.violations() == []
+    content = request.json()["input" if name == RESPONSES else "messages"][0]["content"]
+    assert content == "one\ntwo" if name == CHAT else [part["text"] for part in content] == ["one", "two"]
+
+
+@pytest.mark.parametrize("name", ALL)
+async def test_model_that_keeps_prompts_for_a_while_is_asked_to(name: str) -> None:
+    """Anthropic's own service is asked to cache the growing window; gateways, which may not know how, are not (C9)."""
+    own = open_provider_client(name, api_key="key-of-a-test")
+    asked = own._settings({})
+    assert asked.get("anthropic_cache", False) is (name == ANTHROPIC)
+    assert own._settings({"provider": {"anthropic_cache": False}}).get("anthropic_cache", False) is False
+    await own.aclose()
+    assert "cache_control" not in (await sent_for(name, [user("go")])).body.decode()
+    if name == ANTHROPIC:
+        request = await sent_for(name, [user("go")], settings={"provider": {"anthropic_cache": True}})
+        assert request.json()["cache_control"]["type"] == "ephemeral"

@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 from pydantic_ai import direct, exceptions, messages, models
 from pydantic_ai.providers import Provider, infer_provider
@@ -57,6 +58,7 @@ UNSENDABLE = (NotImplementedError, RuntimeError)
 RETRYING_CLIENTS = ("OpenAIChatModel", "OpenAIResponsesModel", "AnthropicModel", "GroqModel")
 # Anthropic's signatures hold for every account; others seal reasoning for the account that asked.
 ACCOUNTLESS_SYSTEMS = frozenset({"anthropic"})
+CACHING_HOST = "api.anthropic.com"
 # OpenAI-compatible servers take unsealed thinking back in the field it came in. Any other thinking without a seal, such as
 # what was cut out of the text by its tags, would go back as visible text.
 THINKING_FIELDS = frozenset({"reasoning", "reasoning_content"})
@@ -182,6 +184,9 @@ class PydanticAIClient:
         chosen = provider_settings(settings)
         if is_a(self._model, "OpenAIResponsesModel"):
             chosen.setdefault("openai_store", False)  # the session is the only copy
+        if is_a(self._model, "AnthropicModel") and urlsplit(self._model.base_url or "").hostname == CACHING_HOST:
+            # Windows grow at their end (C9); here that saves nothing unless the request asks for it. Not every gateway knows.
+            chosen.setdefault("anthropic_cache", True)
         if any(is_a(self._model, name) for name in RETRYING_CLIENTS):
             # The caller decides about retries, with the session in view; a client that retries hides what the provider said.
             chosen.setdefault("max_retries", 0)

@@ -106,8 +106,11 @@ class WindowMapping:
         if message["role"] == "tool":
             return await self._results(content)
         prompt = [await self._user_part(part) for part in content]
-        only_text = len(prompt) == 1 and isinstance(prompt[0], str)
-        return [messages.UserPromptPart(cast("str", prompt[0]) if only_text else prompt)]
+        only_text = all(isinstance(part, str) for part in prompt)
+        if only_text and (len(prompt) == 1 or is_a(self.model, "OpenAIChatModel")):
+            # Many servers of this format take a user's text, and no list of texts.
+            return [messages.UserPromptPart("\n".join(cast("list[str]", prompt)))]
+        return [messages.UserPromptPart(prompt)]
 
     async def _results(self, results: Sequence[JsonObject]) -> list[messages.ModelRequestPart]:
         parts: list[messages.ModelRequestPart] = []
