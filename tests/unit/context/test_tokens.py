@@ -7,6 +7,8 @@ import hashlib
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kipu.context.tokens import EstimateCounter, event_tokens
 from kipu.events.boundary import MetadataChangedEvent
@@ -37,6 +39,50 @@ def test_estimate_stays_near_the_real_count(kind: str) -> None:
     text, real = SAMPLES[kind]
     error = EstimateCounter().count(text) / real - 1
     assert (-0.10 if kind == "english" else -0.05) <= error <= 0.25
+
+
+_WEIGHTS = {"lower": 0.105, "upper": 0.0, "digit": 0.664, "space": 0.549, "break": 1.23, "mark": 0.902}
+_WIDE = {2: 0.179, 3: 0.719, 4: 2.5}
+_PAIRS = {
+    ("lower", "upper"): 2.028,
+    ("lower", "digit"): 0.841,
+    ("upper", "upper"): 1.208,
+    ("mark", "mark"): -1.061,
+    ("space", "space"): -0.994,
+}
+
+
+def _kind(char: str) -> str:
+    if not char.isascii():
+        return "wide"
+    found = {"lower": char.islower(), "upper": char.isupper(), "digit": char.isdigit(), "space": char == " "}
+    found["break"] = char in "\n\r\t"
+    return next((kind for kind, is_it in found.items() if is_it), "mark")
+
+
+def _plain_estimate(text: str) -> float:
+    kinds = [_kind(char) for char in text]
+    total = sum(
+        _WIDE[len(char.encode())] if kind == "wide" else _WEIGHTS[kind] for char, kind in zip(text, kinds, strict=True)
+    )
+    for pair, weight in _PAIRS.items():
+        index = 0
+        while index < len(kinds) - 1:
+            found = (kinds[index], kinds[index + 1]) == pair
+            total += weight if found else 0.0
+            index += 2 if found else 1
+    return max(1.0, total, len(text.encode()) // 32)
+
+
+@given(
+    st.lists(st.sampled_from(["ab", "Ab", "AB", "a1", "1", "  ", " ", "\n", "{}", "é", "会", "🙂", "x" * 90])).map(
+        "".join
+    )
+)
+def test_estimate_is_the_sum_of_kinds_and_meetings(text: str) -> None:
+    """Counting only what a text can have gives what weighing each character and each meeting of two gives (B36)."""
+    if text:
+        assert abs(EstimateCounter().count(text) - _plain_estimate(text)) <= 0.5 + 1e-6
 
 
 def test_events_that_a_model_is_not_shown_cost_nothing() -> None:
