@@ -58,8 +58,7 @@ def open_identity(
         target = directory if is_in_place else scratch.directory(f"mount-{number}")
         mounts.append(OwnedMount(source=directory, target=target, uid=owner.st_uid, gid=owner.st_gid, shown_id=user_id))
     try:
-        for place in [scratch.path, *(mount.target for mount in mounts)]:
-            _check_passable(place.parent)
+        _check_passable(scratch.path)
         namespace = open_mount_namespace(mounts)
     except OSError as error:
         return CommandIdentity(note=f"They run as root, because owners cannot be mapped here ({error}).")

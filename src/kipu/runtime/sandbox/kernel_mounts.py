@@ -7,6 +7,7 @@ import os
 import subprocess
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,20 +47,18 @@ def open_mount_namespace(mounts: Sequence[OwnedMount]) -> int:
     A thread of its own enters the namespace and ends there: this process never leaves the one it is in.
     Raises: OSError, where the kernel, the rights or the file system do not allow it.
     """
-    outcome: list[int | OSError] = []
+    outcome: Future[int] = Future()
 
     def enter() -> None:
         try:
-            outcome.append(_build_namespace(mounts))
-        except OSError as error:
-            outcome.append(error)
+            outcome.set_result(_build_namespace(mounts))
+        except BaseException as error:  # noqa: BLE001
+            outcome.set_exception(error)
 
     thread = threading.Thread(target=enter, name="kipu-mounts")
     thread.start()
     thread.join()
-    if isinstance(outcome[0], OSError):
-        raise outcome[0]
-    return outcome[0]
+    return outcome.result()
 
 
 def _build_namespace(mounts: Sequence[OwnedMount]) -> int:
@@ -87,6 +86,7 @@ def _attach(libc: ctypes.CDLL, mount: OwnedMount) -> None:
             _system_call(libc, SYS_MOUNT_SETATTR, tree, b"", flags, ctypes.byref(attributes), ctypes.c_size_t(size))
         finally:
             os.close(owners)
+        _open_the_way(libc, mount.target)
         _system_call(
             libc, SYS_MOVE_MOUNT, tree, b"", AT_FDCWD, os.fsencode(mount.target), ctypes.c_uint(MOVE_MOUNT_F_EMPTY_PATH)
         )
@@ -94,11 +94,23 @@ def _attach(libc: ctypes.CDLL, mount: OwnedMount) -> None:
         os.close(tree)
 
 
+def _open_the_way(libc: ctypes.CDLL, target: Path) -> None:
+    """Cover the first directory on the way that is closed to others by an empty one, in this namespace only."""
+    for directory in reversed(target.parents):
+        if not directory.stat().st_mode & 0o001:
+            _call(libc.mount, b"none", os.fsencode(directory), b"tmpfs", 0, b"mode=0755,size=1m")
+            target.mkdir(parents=True)
+            return
+
+
 def _open_owner_map(mount: OwnedMount) -> int:
     """Return a user namespace whose maps say who owns what; a process must be born in it, and may end at once."""
     ours = Path("/proc/self/ns/user").readlink()
     with subprocess.Popen(
-        ["unshare", "--user", "cat"],  # noqa: S607 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        ["unshare", "--user", "cat"],  # noqa: S607
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
     ) as holder:
         assert holder.stdin is not None  # noqa: S101
         assert holder.stdout is not None  # noqa: S101

@@ -84,18 +84,14 @@ class NoSandbox:
         return SupervisedCommand(supervisor, pipe, marker=marker.encode())
 
     async def _spawn(self, writing: int) -> asyncio.subprocess.Process:
-        arguments = [sys.executable, "-I", "-S", str(SUPERVISOR)]
-        passed: list[int] = []
-        if self._identity.namespace is not None:
-            passed = [self._identity.namespace]
-            arguments = ["nsenter", f"--mount=/proc/self/fd/{passed[0]}", "--", *arguments]
+        entered = self._identity.namespace
         return await asyncio.create_subprocess_exec(
-            *arguments,
+            *[sys.executable, "-I", "-S", str(SUPERVISOR)],
             stdin=asyncio.subprocess.PIPE,
             stdout=writing,
             stderr=writing,
             env={"PATH": OUTER_PATH},
-            pass_fds=passed,
+            pass_fds=[] if entered is None else [entered],
             start_new_session=True,
             cwd="/",
         )
@@ -117,6 +113,7 @@ class NoSandbox:
             "environment": environment,
             "directory": str(request.directory),
             "user_id": user,
+            "namespace": self._identity.namespace,
         }
         return json.dumps(told).encode() + b"\n"
 

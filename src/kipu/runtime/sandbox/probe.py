@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 from dataclasses import dataclass
 
@@ -20,6 +21,10 @@ async def probe_bubblewrap(program: str = "bwrap", *, wait_s: float = 10.0) -> B
     path = shutil.which(program)
     if path is None:
         return BubblewrapProbe(None, "bubblewrap (bwrap) is not installed")
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (AttributeError, OSError):
+        return BubblewrapProbe(None, "this kernel cannot follow processes by descriptors (pidfd)")
     arguments = [
         *("--unshare-all", "--disable-userns", "--unshare-user", "--die-with-parent", "--new-session"),
         *("--cap-drop", "ALL", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "/bin/sh", "-c", "exit 0"),

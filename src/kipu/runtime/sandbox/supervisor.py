@@ -60,6 +60,8 @@ def _adopt_orphans() -> None:
 def _become(request: dict[str, Any]) -> NoReturn:
     try:
         os.setsid()
+        if request["namespace"] is not None:
+            _enter(request["namespace"])
         os.chdir(request["directory"])
         user = request["user_id"]
         if user is not None:
@@ -77,6 +79,15 @@ def _become(request: dict[str, Any]) -> NoReturn:
         os.write(2, f"the command cannot be started: {error}\n".encode())
     finally:
         os._exit(126)
+
+
+def _enter(namespace: int) -> None:
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.setns(namespace, 0) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
 
 
 def _follow(child: int, woken: int) -> int:
