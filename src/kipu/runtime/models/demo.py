@@ -134,7 +134,7 @@ def decide(request: ModelRequest) -> Decision:
     requests = [] if RECALL.search(task.text) else requests_in(task.text, offered)
     chinese = is_chinese(task.text)
     if requests:
-        plan = plan_of(requests, task.done, offered)
+        plan = plan_of(requests, task.done, offered=offered)
         if plan.calls:
             text = labelled(doing_text(plan.calls, chinese=chinese), chinese=chinese)
             return Decision(text, plan.calls, task.calls_before + 1)

@@ -49,7 +49,7 @@ class Plan:
     findings: list[tuple[str, str]] = field(default_factory=list)
 
 
-def plan_of(requests: Sequence[Request], done: Sequence[Done], offered: Collection[str]) -> Plan:
+def plan_of(requests: Sequence[Request], done: Sequence[Done], *, offered: Collection[str]) -> Plan:
     """Return what comes next after these calls."""
     plan = Plan()
     script = _all(requests, offered, plan.findings)
