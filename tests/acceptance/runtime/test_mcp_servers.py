@@ -81,7 +81,7 @@ def children_with(mark: str) -> list[int]:
             text = entry.read_bytes()
         except OSError:
             continue
-        if f"{MARK}={mark}".encode() in text:
+        if any(line.startswith(f"{MARK}=".encode()) and f"/{mark}-".encode() in line for line in text.split(b"\0")):
             found.append(int(entry.parent.name))
     return found
 
@@ -187,6 +187,40 @@ async def test_mcp_close_ends_a_server_and_everything_it_started() -> None:
     await one.servers.aclose()
     assert {status.state.state for status in one.servers.status()} == {"closed"}
     assert (await one.call("mcp__stubborn__go")).error_info == "closed"
+
+
+ORPHANING = """
+import asyncio, os, sys
+from kipu.runtime.mcp.mcp_servers import McpServers
+from kipu.runtime.mcp.server_config import McpServerConfig
+from kipu.runtime.tools.toolbox import Toolbox
+
+async def main():
+    config = McpServerConfig("srv", sys.executable, (sys.argv[1], "stubborn"))
+    servers = McpServers([config], environment=os.environ, mark="orphan", now=lambda: 0.0)
+    await servers.update(Toolbox(), wait_s=60)
+    print(servers.status()[0].state.pid, flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+async def test_mcp_servers_of_a_killed_process_are_ended_by_the_next_one() -> None:
+    """A server that outlives a SIGKILL of Kipu, deaf to its closed input, goes when Kipu next uses servers (B49)."""
+    killed = subprocess.Popen([sys.executable, "-c", ORPHANING, SCRIPT], stdout=subprocess.PIPE, text=True)
+    assert killed.stdout is not None
+    orphan = int(await asyncio.to_thread(killed.stdout.readline))
+    async with rig(config("stubborn")) as other:
+        await other.begin_turn()
+        assert is_running(orphan)
+        killed.kill()
+        killed.wait()
+        killed.stdout.close()
+        async with rig(config("stubborn")) as next_:
+            await next_.begin_turn()
+            assert not is_running(orphan)
+            assert (await other.call("mcp__srv__go")).content == "ok"
 
 
 async def test_mcp_cancelled_call_leaves_the_server_usable() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -13,7 +12,8 @@ from kipu.errors import McpServerError, MissingExtraError
 from kipu.runtime.mcp.connection import McpConnection, McpState
 from kipu.runtime.mcp.mcp_tool import McpTool
 from kipu.runtime.mcp.server_config import McpServerConfig
-from kipu.runtime.mcp.stdio_process import INHERITED
+from kipu.runtime.mcp.stdio_process import INHERITED, end_orphans
+from kipu.stores.host import SystemLiveness, this_process_owner
 
 if TYPE_CHECKING:
     from kipu.runtime.tools.toolbox import Toolbox
@@ -58,9 +58,12 @@ class McpServers:
     ) -> None:
         if configs and importlib.util.find_spec("mcp") is None:
             raise MissingExtraError(feature="MCP servers", package="mcp", extra="agent")
+        self._is_swept = not configs
         needed = {name: environment[name] for name in INHERITED if name in environment}
         self._servers = [
-            _Server(McpConnection(config, environment=needed, cwd=cwd, mark=f"{mark}-{os.getpid()}-{index}", now=now))
+            _Server(
+                McpConnection(config, environment=needed, cwd=cwd, mark=this_process_owner(f"{mark}-{index}"), now=now)
+            )
             for index, config in enumerate(configs)
         ]
 
@@ -71,6 +74,9 @@ class McpServers:
         that is slower, or is tried again after a failure, is listed behind the turn and its tools come with the next one. The
         tools of a server that died stay: a call starts it again. Raises nothing that a server does.
         """
+        if not self._is_swept:
+            self._is_swept = True
+            await asyncio.to_thread(end_orphans, SystemLiveness())
         waits = [server for server in self._servers if self._begin_listing(server)]
         tasks = [server.listing for server in waits if server.listing is not None]
         if tasks:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+
+from kipu.ports.owner import Liveness
 
 STDERR_BYTES = 4_096
 MARK = "KIPU_MCP_CHILD"
@@ -132,12 +134,23 @@ def _send(pid: int, number: int) -> bool:
     return True
 
 
+def end_orphans(liveness: Liveness) -> list[int]:
+    """Kill the servers of processes that are dead, such as one that was killed, and return their ids. Blocking."""
+    orphans = [pid for pid, mark in _marks() if liveness.is_dead(mark)]
+    for pid in orphans:
+        _send(pid, signal.SIGKILL)
+    return orphans
+
+
 def _marked(mark: str) -> list[int]:
-    """Return the processes that carry the mark, where the system shows environments (Linux)."""
-    wanted = f"{MARK}={mark}".encode()
-    found: list[int] = []
+    return [pid for pid, other in _marks() if other == mark]
+
+
+def _marks() -> Iterator[tuple[int, str]]:
+    """Yield the processes that carry a mark, where the system shows environments (Linux)."""
+    prefix = f"{MARK}=".encode()
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            if wanted in (entry / "environ").read_bytes().split(b"\0"):
-                found.append(int(entry.name))
-    return found
+            for variable in (entry / "environ").read_bytes().split(b"\0"):
+                if variable.startswith(prefix):
+                    yield int(entry.name), variable[len(prefix) :].decode(errors="replace")
