@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from kipu.ports.workspace import WorkspaceFiles
 from kipu.runtime.tools.result_limit import DEFAULT_LIMIT
 from kipu.runtime.tools.search_engines import FoundLine, LineQuery, Stopper
-from kipu.runtime.tools.search_files import SearchFiles
+from kipu.runtime.tools.search_files import TIMEOUT_S, SearchFiles
 from tests.unit.runtime.tools.tool_bench import ToolBench
 
 RIPGREP = shutil.which("rg")
@@ -149,9 +149,11 @@ async def test_search_files_leaves_no_process_when_cancelled(tmp_path: Path) -> 
     task = asyncio.ensure_future(bench.call("search_files", pattern="(a+)+$"))
     while not _children():  # noqa: ASYNC110 - nobody tells when a process has begun
         await asyncio.sleep(0)
+    began = asyncio.get_running_loop().time()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+    assert asyncio.get_running_loop().time() - began < TIMEOUT_S / 2
     assert _children() == []
 
 
