@@ -80,7 +80,7 @@ def repair_of(source: str, examples: list[Example]) -> Repair | None:
             continue
         ours = [example for example in examples if example.function == node.name]
         returned = _returned(node)
-        if not ours or returned is None or _keeps(node, returned, ours):
+        if not ours or returned is None or _keeps(node, returned, ours) is not False:
             continue
         for changed in _changes(returned):
             if _keeps(node, changed, ours):
@@ -115,16 +115,20 @@ def _returned(function: ast.FunctionDef) -> ast.expr | None:
     return body[0].value if is_simple and isinstance(body[0], ast.Return) else None
 
 
-def _keeps(function: ast.FunctionDef, returned: ast.expr, examples: list[Example]) -> bool:
+def _keeps(function: ast.FunctionDef, returned: ast.expr, examples: list[Example]) -> bool | None:
+    """Return whether the examples hold, or None where that cannot be told: what is not understood is not called wrong."""
     names = [argument.arg for argument in function.args.args]
+    if any(len(example.arguments) != len(names) for example in examples):
+        return None
     try:
         return all(
-            len(example.arguments) == len(names)
-            and _value(returned, dict(zip(names, example.arguments, strict=True)), 0) == example.expected
+            _value(returned, dict(zip(names, example.arguments, strict=True)), 0) == example.expected
             for example in examples
         )
-    except (ValueError, TypeError, ArithmeticError, LookupError):
+    except ArithmeticError:
         return False
+    except (ValueError, TypeError, LookupError):
+        return None
 
 
 def _value(node: ast.expr, names: Mapping[str, Any], depth: int) -> Any:

@@ -20,6 +20,8 @@ NOT = re.compile(
 )
 ITEM = re.compile(PATH)
 MAX_CHARS = 20_000
+MAX_REQUESTS = 50
+NOT_CHARS = 40
 FLAGS = re.IGNORECASE | re.DOTALL
 
 FORMS: tuple[tuple[str, re.Pattern[str]], ...] = (
@@ -111,8 +113,10 @@ def requests_in(text: str, offered: Collection[str]) -> list[Request]:
     found: list[tuple[int, int, Request]] = []
     for start, end, request in _matches(text, offered):
         inside = any(start < taken_end and taken_start < end for taken_start, taken_end, _ in found)
-        if not inside and not NOT.search(text[:start]):
+        if not inside and not NOT.search(text[max(0, start - NOT_CHARS) : start]):
             found.append((start, end, request))
+        if len(found) == MAX_REQUESTS:
+            break
     return [request for _, _, request in sorted(found, key=lambda place: place[0])]
 
 

@@ -6,9 +6,13 @@ import asyncio
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kipu.ports.model import ModelEvent, ModelReply, ModelRequest, TextDelta
-from kipu.runtime.models.demo import DemoModelClient
+from kipu.runtime.models.demo import DemoModelClient, decide
+from kipu.runtime.models.demo_repair import examples_in, repair_of
+from kipu.runtime.models.demo_requests import requests_in
 
 
 def window(*said: str) -> list[dict[str, Any]]:
@@ -157,3 +161,100 @@ async def test_demo_model_stream_passes_a_cancellation_of_its_reader_on() -> Non
     with pytest.raises(asyncio.CancelledError):
         await task
     assert stream.partial().state == "interrupted"
+
+
+@pytest.mark.parametrize(
+    ("text", "asked"),
+    [
+        ("Read `a b.txt`, then run `pytest -q`", ["read a b.txt", "run pytest -q"]),
+        ("run: make test then read a.txt", ["run make test", "read a.txt"]),
+        ("run the tests", ["run "]),
+        ("search for TODO in src/", ["search src/"]),
+        ("create x.py with:\n```python\nread y.txt\n```", ["write x.py"]),
+        ("replace foo with bar in src/x.py", ["edit src/x.py"]),
+        ("fix the failing tests in repo with `make test`", ["fix repo"]),
+        ("把 calc.py 中的 `a - b` 改成 `a + b`", ["edit calc.py"]),
+        ("读取a.txt和b.txt的内容", ["read a.txt", "read b.txt"]),
+        ("Please don't run `rm -rf /`", []),
+        ("do not write a.txt: x", []),
+        ("不要运行 `rm x`", []),
+        ("hello. I read a book, and show me the sessions.", []),
+        ("What did I say about fish?", []),
+    ],
+)
+def test_demo_model_knows_its_forms_and_no_others(text: str, asked: list[str]) -> None:
+    """A request is one of the fixed forms, in the order of the text; what is forbidden and what is quoted is none (A42)."""
+    found = requests_in(text, ())
+    named = [
+        f"{r.kind} {r.details.get('path') or r.details.get('command') or r.details.get('pattern') or ''}" for r in found
+    ]
+    assert named == asked
+
+
+WORDS = st.sampled_from(
+    [
+        "read ",
+        "run ",
+        "`ls`",
+        "a.txt ",
+        "write ",
+        ": ",
+        "replace ",
+        "with ",
+        "in ",
+        "fix the failing test ",
+        "和",
+        "把",
+        "{",
+        "call x ",
+    ]
+)
+
+
+@given(st.lists(st.one_of(WORDS, st.text(max_size=5)), max_size=30).map("".join), st.booleans())
+def test_demo_model_takes_any_text(text: str, failed: bool) -> None:
+    """Whatever is said and whatever came back, it decides on one step, the same each time (C6)."""
+    messages = window(text or " ")
+    tools = [{"name": name} for name in ("read_file", "shell", "edit_file", "x")]
+    for _ in range(3):
+        decision = decide(ModelRequest("demo", messages, tools=tools))
+        assert decision == decide(ModelRequest("demo", messages, tools=tools))
+        assert "demo model, no AI" in decision.text
+        results = [
+            {"type": "tool_result", "id": c["id"], "name": c["name"], "content": [], "is_error": failed}
+            for c in decision.neutral_calls()
+        ]
+        if not results:
+            return
+        messages = [
+            *messages,
+            {"role": "assistant", "content": decision.neutral_calls()},
+            {"role": "tool", "content": results},
+        ]
+
+
+@given(st.text(max_size=60), st.text(max_size=60))
+def test_demo_model_repairs_any_text_or_none(source: str, test: str) -> None:
+    """Text that is no Python is left alone."""
+    assert repair_of(source, examples_in(test)) is None
+
+
+@pytest.mark.parametrize(
+    ("wrong", "example", "right"),
+    [
+        ("a - b", "f(2, 3) == 5", "a + b"),
+        ("a / b", "f(2, 0) == 0", "a * b"),
+        ("a < b", "f(3, 3) is True", "a <= b"),
+        ("a + b + 1", "f(2, -2) == 0", "(a + b) * 1"),
+        ("a * 2", "f(5, 0) == 15", "a * 3"),
+        ("a + b", "f(2, 3) == 5", None),
+        ("a ** b", "f(2, 2) == 5", None),
+        ("g(a)", "f(2, 2) == 5", None),
+        ("a * 'x'", "f(2, 2) == 5", None),
+        ("a - b", "f(2) == 5", None),
+    ],
+)
+def test_demo_model_repairs_one_operator_or_number(wrong: str, example: str, right: str | None) -> None:
+    """A change is found only for what breaks its examples and keeps them then; what is not understood is left alone."""
+    repair = repair_of(f"def f(a, b):\n    return {wrong}\n", examples_in(f"def test_f():\n    assert {example}\n"))
+    assert (repair.new_line if repair else None) == (f"return {right}" if right else None)
