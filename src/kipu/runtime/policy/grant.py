@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
 from kipu.ports.principal import Principal
-from kipu.runtime.policy.subject_pattern import Splitter, SubjectPattern, split_commands
+from kipu.runtime.policy.subject_pattern import SubjectPattern
 
 GrantScope: TypeAlias = Literal["session", "project", "user"]
 GrantMatch: TypeAlias = Literal["exact", "below", "pattern"]
@@ -44,28 +44,36 @@ class Grant:
         principal: Principal,
         session_id: str,
         project: str | None,
-        splitter: Splitter | None = None,
+        commands: Sequence[str] | None = None,
     ) -> bool:
-        """Say whether this call is within the grant. What hides what it does is only covered when it was granted exactly."""
+        """Say whether this call is within the grant. What hides what it does is only covered when it was granted exactly.
+
+        `commands` are those of a subject that is a command line (none: it cannot be split), None for other subjects.
+        """
         if (self.tool, self.principal, self.tenant) != (tool_name, principal.id, principal.tenant):
             return False
         if self.target != {"session": session_id, "project": project, "user": ""}[self.scope]:
             return False
-        return self.subject == subject if self.match == "exact" else self._permits(subject, splitter)
-
-    def _permits(self, subject: str, splitter: Splitter | None) -> bool:
-        if self.match == "pattern":
-            pattern = SubjectPattern(self.subject)
-        elif splitter is not None:
-            pattern = SubjectPattern.below(self.subject.rstrip(), separator=" ")
-        else:
-            pattern = SubjectPattern.below(self.subject.rstrip("/"), separator="/")
-        if splitter is None:
+        if self.match == "exact":
+            return self.subject == subject
+        parts = [subject] if commands is None else commands
+        if not parts or (self.match == "below" and not all(part.startswith(self._base) for part in parts)):
+            return False
+        pattern = self._pattern(is_command=commands is not None)
+        if commands is None:
             return pattern.permits(subject)
-        commands = split_commands(splitter, subject)
-        return bool(commands) and all(
-            pattern.permits(command, commands=[command], is_command=True) for command in commands
-        )
+        return all(pattern.permits(command, commands=[command], is_command=True) for command in commands)
+
+    @property
+    def _base(self) -> str:
+        return self.subject.rstrip(" /")
+
+    def _pattern(self, *, is_command: bool) -> SubjectPattern:
+        if self.match == "pattern":
+            return SubjectPattern(self.subject)
+        if is_command:
+            return SubjectPattern.below(self.subject.rstrip(), separator=" ")
+        return SubjectPattern.below(self.subject.rstrip("/"), separator="/")
 
     def to_json(self) -> dict[str, str]:
         """Return it as it is kept and shown."""

@@ -11,7 +11,7 @@ from kipu.events.event import utc_text
 from kipu.ports.clock import Clock
 from kipu.ports.principal import Principal
 from kipu.runtime.policy.grant import MATCHES, SCOPES, Grant, GrantMatch, GrantScope
-from kipu.runtime.policy.subject_pattern import Splitter
+from kipu.runtime.policy.subject_pattern import Splitter, split_commands
 from kipu.session.key import SessionKey
 
 if TYPE_CHECKING:
@@ -52,6 +52,8 @@ class Grants:
 
         What any process granted or revoked before the call is seen.
         """
+        splitter = self._splitters.get(tool_name)
+        commands = None if splitter is None else split_commands(splitter, subject)
         for grant in await self.list(principal, session=session):
             if grant.scope in scopes and grant.covers(
                 tool_name,
@@ -59,7 +61,7 @@ class Grants:
                 principal=principal,
                 session_id=session.session_id,
                 project=project_of(session),
-                splitter=self._splitters.get(tool_name),
+                commands=commands,
             ):
                 return grant
         return None
