@@ -103,7 +103,8 @@ def usage_from_json(kept: dict[str, Any] | None) -> ModelUsage:
         cached_input_tokens=count("cached_input_tokens"),
         cache_write_tokens=count("cache_write_tokens"),
         reasoning_tokens=count("reasoning_tokens"),
-        measured=bool(kept) and (kept or {}).get("measured") is not False,
+        # Whoever counted nothing did not measure: a call has a window at least.
+        measured=bool(count("input_tokens") or count("output_tokens")) and (kept or {}).get("measured") is not False,
     )
 
 
@@ -142,6 +143,15 @@ def cost_text(spent: Spent) -> str:
         return f"${spent.cost_usd:.4f}"
     named = f"no price for {', '.join(spent.unpriced)}"
     return f"at least ${spent.cost_usd:.4f} ({named})" if spent.cost_usd else f"unknown ({named})"
+
+
+def load_prices() -> bool:
+    """Load the installed tables, which takes a quarter of a second; return whether there are any. For a thread, before turns."""
+    try:
+        import genai_prices
+    except ImportError:
+        return False
+    return bool(genai_prices.__version__)
 
 
 def price_usd(

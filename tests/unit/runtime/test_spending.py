@@ -15,6 +15,7 @@ from kipu.runtime.spending import (
     cost_notice,
     cost_text,
     exceeded,
+    load_prices,
     price_usd,
     remaining_s,
     usage_from_json,
@@ -28,7 +29,8 @@ def test_spending_adds_up_all_counts_of_all_calls() -> None:
     first, second = ModelUsage(10, 5, 3, 2, 1), ModelUsage(1, 2, 3, 4, 5, measured=False)
     assert add_usage(first, second) == ModelUsage(11, 7, 6, 6, 6, measured=False)
     assert usage_from_json(add_usage(first, first).as_json()) == ModelUsage(20, 10, 6, 4, 2)
-    assert usage_from_json({"input_tokens": "x", "output_tokens": -1}) == ModelUsage()
+    assert usage_from_json({"input_tokens": "x", "output_tokens": -1}) == ModelUsage(measured=False)
+    assert usage_from_json(ModelUsage().as_json()) == ModelUsage(measured=False)
     assert not usage_from_json(None).measured
 
 
@@ -94,6 +96,7 @@ def test_price_counts_cached_tokens_as_part_of_the_input(monkeypatch: pytest.Mon
         raise AssertionError("prices were fetched")
 
     monkeypatch.setattr(socket.socket, "connect", no_network)
+    assert load_prices()
     plain = price_usd(ModelUsage(1000, 10), provider="openai", model="gpt-4o", at_us=YEAR_2026_US)
     cached = price_usd(ModelUsage(1000, 10, 500), provider="openai", model="gpt-4o", at_us=YEAR_2026_US)
     assert plain == pytest.approx(1000 * 2.5e-6 + 10 * 10e-6)
