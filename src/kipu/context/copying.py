@@ -27,6 +27,8 @@ def copies(messages: Sequence[Message], nested: Sequence[Nested]) -> list[Messag
 
 def nested_in(message: Message, index: int = 0) -> list[Nested]:
     """Return the values of a message that are objects or lists themselves."""
+    if _is_flat(message):
+        return []
     return [(index, name, maker_of(item)) for name, item in message.items() if type(item) not in _ATOMS]
 
 
@@ -51,7 +53,7 @@ def maker_of(value: Any) -> Maker:
 
 
 def _list_maker(value: list[Any]) -> Maker:
-    if all(type(item) in _ATOMS for item in value):
+    if _ATOMS.issuperset(map(type, value)):
         return value.copy
     if all(_is_flat(item) for item in value):
         if len(value) == 1:
@@ -66,4 +68,4 @@ def _list_maker(value: list[Any]) -> Maker:
 
 
 def _is_flat(value: Any) -> bool:
-    return type(value) is dict and all(type(item) in _ATOMS for item in value.values())
+    return type(value) is dict and _ATOMS.issuperset(map(type, value.values()))

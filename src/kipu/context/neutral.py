@@ -47,10 +47,12 @@ class NeutralRenderer:
     provider: str | None
     model: str | None
     notes: list[Adjustment]
-    text_tokens: int = field(init=False)  # asked for with every text
+    text_tokens: int = field(init=False)  # what the policy says, worked out once
+    is_text_only: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.text_tokens = self.policy.text_tokens
+        self.is_text_only = self.policy.ladder == "text_only"
 
     def render(self, exchange: Exchange) -> list[Message]:
         """Return the messages of one exchange; what was changed goes to `notes`."""
@@ -61,11 +63,7 @@ class NeutralRenderer:
                 messages.append({"role": "tool", "content": self._results(exchange)})
         else:
             messages = [{"role": "user", "content": self._said(exchange)}]
-        return [self._flatten(message, exchange) for message in messages] if self._is_text_only else messages
-
-    @property
-    def _is_text_only(self) -> bool:
-        return self.policy.ladder == "text_only"
+        return [self._flatten(message, exchange) for message in messages] if self.is_text_only else messages
 
     # What is shown in the user's role
 
@@ -93,10 +91,11 @@ class NeutralRenderer:
         if item is not None and isinstance(item.event, AgentMessageEvent):
             content += self._reasoning(item.event.provider, item.seq, text=item.event.reasoning)
             content += self._content(exchange, item, item.event.content)
-        limit = fair_share([call.item.tokens for call in exchange.calls], total=self.text_tokens)
-        for call in exchange.calls:
-            content += self._reasoning(call.event.provider, call.item.seq, text=None)
-            content.append(self._call(call, limit))
+        if exchange.calls:
+            limit = fair_share([call.item.tokens for call in exchange.calls], total=self.text_tokens)
+            for call in exchange.calls:
+                content += self._reasoning(call.event.provider, call.item.seq, text=None)
+                content.append(self._call(call, limit))
         if all(block["type"] == "reasoning" for block in content):
             event = item.event if item is not None else None
             cut = isinstance(event, AgentMessageEvent) and event.state == "interrupted"

@@ -32,13 +32,14 @@ class OpenAIChatShape:
                 out.append({"role": "system", "content": "\n\n".join(part["text"] for part in message["content"])})
 
     def _assistant(self, out: list[Message], message: Message, results: Sequence[Message]) -> None:
-        kinds: dict[str, list[Message]] = {"text": [], "media": [], "reasoning": [], "tool_call": []}
-        for block in message["content"]:
-            kinds[block["type"]].append(block)
-        texts = [block["text"] for block in kinds["text"]] + [placeholder(block) for block in kinds["media"]]
-        if kinds["reasoning"]:
+        content = message["content"]
+        kinds = {block["type"] for block in content}
+        texts = [block["text"] for block in content if block["type"] == "text"]
+        if "media" in kinds:
+            texts += [placeholder(block) for block in content if block["type"] == "media"]
+        if "reasoning" in kinds:
             self.reader.note("reasoning_dropped", "Chat Completions has no place for it")
-        calls = [self._call(block) for block in kinds["tool_call"]]
+        calls = [self._call(block) for block in content if block["type"] == "tool_call"] if "tool_call" in kinds else ()
         text = "\n".join(texts) or None
         if not calls:
             self._append(out, {"role": "assistant", "content": text})

@@ -62,10 +62,14 @@ class Compiled:
 
     def take(self, exchanges: Sequence[Exchange], *, until: int) -> None:
         """Render the exchanges before `until` for good."""
+        if until <= self.done:
+            return
+        known = max(len(self.messages) - 1, 0)  # a shape may put another message in place of the last
         for exchange in exchanges[self.done : until]:
             self.starts.append(len(self.messages))
-            self._add(self.neutral.render(exchange))
-        self.done = max(self.done, until)
+            self.shape.add(self.messages, self.neutral.render(exchange))
+        self.done = until
+        self._look_into(known)
 
     def forget(self, count: int) -> bool:
         """Let go of the first `count` exchanges; return False where what follows might now look otherwise.
@@ -90,17 +94,14 @@ class Compiled:
     def start(self, messages: Sequence[Message]) -> None:
         """Render the instruction and the summary."""
         for message in messages:
-            self._add([message])
+            self.shape.add(self.messages, [message])
+        self._look_into(0)
 
-    def _add(self, messages: Sequence[Message]) -> None:
-        before = len(self.messages)
-        last = self.messages[-1] if self.messages else None
-        self.shape.add(self.messages, messages)
-        if before and self.messages[before - 1] is not last:
-            before -= 1
-        while self.nested and self.nested[-1][0] >= before:
+    def _look_into(self, first: int) -> None:
+        """Find out what copies of the messages from `first` on take."""
+        while self.nested and self.nested[-1][0] >= first:
             self.nested.pop()
-        for index in range(before, len(self.messages)):
+        for index in range(first, len(self.messages)):
             self.nested += nested_in(self.messages[index], index)
 
     def finished(self, exchanges: Sequence[Exchange]) -> tuple[list[Message], list[Adjustment]]:

@@ -37,7 +37,7 @@ class Selection:
         return self._within_turn(newest)
 
     def from_seq(self, seq: int) -> int | None:
-        """Return the index of the exchange that `seq` lies in or that comes after it, at its turn's user message if that fits."""
+        """Return the index of the exchange that `seq` lies in or that comes after it, at its turn's user message if that leaves room."""
         if not self._exchanges:
             return None
         index = next((i for i, exchange in enumerate(self._exchanges) if _last_seq(exchange) >= seq), self._last)
@@ -46,9 +46,14 @@ class Selection:
         while start > 0 and self._exchanges[start].kind != "user":
             start -= 1
         start = self._group_start(start)
-        if self._exchanges[start].kind == "user" and self._cost(start) <= self._policy.max_tokens - self._fixed:
+        room = self._policy.max_tokens * self._policy.low_water - self._fixed
+        if self._exchanges[start].kind == "user" and self._cost(start) <= room:
             return start
         return self._group_start(index)
+
+    def within_newest_turn(self) -> int | None:
+        """Return where the window may start within the turn of the newest user message, which is kept before it."""
+        return self._within_turn(self._newest_user())
 
     def _longest_suffix(self) -> int | None:
         policy = self._policy

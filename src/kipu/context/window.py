@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from kipu.context.adjustment import Adjustment
@@ -205,6 +206,21 @@ class Window:
             index = selection.low_water(after_seq=bounds.consolidated_seq)
         start = exchanges[index].first_seq if index else present
         return start if start > present else present if wants_jump else None
+
+    def cut(self, *, keep_share: float) -> int | None:
+        """Return the seq from which on at most `keep_share` of every bound is in use, None where nothing lies before it.
+
+        A summary of what lies before it may stand in its place: no exchange is cut, and none that is open is left behind.
+        """
+        exchanges = self._assembly.exchanges[self._apart :]
+        selection = Selection(
+            replace(self.policy, low_water=keep_share),
+            exchanges,
+            fixed_tokens=self._boundaries.next_tokens,
+            open_exchange=self._assembly.open_exchange,
+        )
+        index = selection.low_water(after_seq=self._boundaries.consolidated_seq) or selection.within_newest_turn()
+        return exchanges[index].first_seq if index else None
 
     def _is_over(self) -> bool:
         policy, assembly = self.policy, self._assembly
