@@ -95,7 +95,7 @@ def _break_places(text: str) -> list[int]:
 def _replaced(text: str, spans: Sequence[tuple[int, int]], *, new: str, newline: str) -> str:
     pieces, at = [], 0
     for start, end in spans:
-        own = _BREAK.search(text, start, end)
+        own = _BREAK.search(text, start, end) if "\n" in new else None
         pieces += [text[at:start], new.replace("\n", own.group() if own is not None else newline)]
         at = end
     return "".join([*pieces, text[at:]])

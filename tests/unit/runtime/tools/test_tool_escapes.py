@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from kipu.runtime.tools.default_tools import default_tools
+from kipu.runtime.workspaces.beneath import BeneathFiles
+from kipu.runtime.workspaces.path_policy import PathPolicy
 from tests.unit.runtime.tools.tool_bench import ToolBench, edit_arguments
 
 TOOLS: dict[str, dict[str, Any]] = {
@@ -114,3 +116,22 @@ async def test_tools_say_that_there_is_no_workspace(bench: ToolBench) -> None:
     bench.context = type(bench.context)("s", "t", "c", bench.context.principal)
     for name, arguments in TOOLS.items():
         assert (await bench.error(name, path="a", **arguments))[0] == "workspace"
+
+
+async def test_tools_keep_to_what_the_policy_closes(bench: ToolBench) -> None:
+    """A file that may not be read is neither shown, found, overwritten nor edited, by any of its names (A19)."""
+    bench.put("private/key.pem", "secret\n")
+    bench.put("open.txt", "secret\n")
+    (bench.root / "alias").symlink_to("private/key.pem")
+    policy = PathPolicy(not_readable=("private",), not_writable=(".git",))
+    for ripgrep in ("", None):
+        closed = ToolBench(bench.root, files=BeneathFiles(bench.root, policy=policy), ripgrep=ripgrep)
+        found = await closed.text("search_files", pattern="secret")
+        assert found == "open.txt\n     1: secret\n[1 match in 1 file]"
+        for name, arguments in TOOLS.items():
+            for path in ("private/key.pem", "alias", "PRIVATE/../private/key.pem"):
+                result = await closed.call(name, path=path, **arguments)
+                assert result.is_error or result.content == "No matches.", result
+                assert "secret\n" not in str(result.content)
+        assert (await closed.call("write_file", path=".git/hooks/pre-commit", content="x")).is_error
+    assert (bench.root / "private/key.pem").read_text() == "secret\n"
