@@ -135,6 +135,15 @@ async def test_shell_bounds_what_it_keeps_of_a_flood(tmp_path: Path, kind: str) 
         assert _resident_kb() - before < 40_000
 
 
+async def test_shell_refuses_command_lines_that_cannot_be_passed_on(tmp_path: Path, kind: str) -> None:
+    """A command line that no program can be given is a result that says why, and a long one that can is run."""
+    async with open_shell(tmp_path / "w", kind) as session:
+        for command, word in [("echo \0", "invalid"), ("echo \ud800", "invalid"), ("#" * 200_000, "too_long")]:
+            result = await session.shell(command)
+            assert (result.is_error, result.error_info) == (True, word)
+        assert await session.text("echo " + "x" * 100_000) == "x" * 100_000 + "\n"
+
+
 async def test_shell_says_what_confines_it(tmp_path: Path, kind: str) -> None:
     """The tool tells policies whether a sandbox is in force, and people in its description and preview; it always asks (A19)."""
     async with open_shell(tmp_path / "w", kind) as session:

@@ -129,5 +129,27 @@ async def test_sandbox_refuses_the_whole_file_system_as_a_workspace(tmp_path: Pa
         await open_sandbox(Path("/"), session_id="s", probe=BubblewrapProbe("/usr/bin/bwrap"))
 
 
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        "chmod u+s x",
+        "chmod 2755 x",
+        "install -m 4755 /bin/sh x",
+        "cp /usr/bin/true x; python3 -c 'import os; os.fchmod(os.open(\"x\", os.O_RDONLY), 0o4755)'",
+        "python3 -c 'import os; os.umask(0); os.open(\"y\", os.O_CREAT | os.O_WRONLY, 0o6755)'",
+        "python3 -c 'import os, stat; os.mknod(\"y\", 0o4755 | stat.S_IFREG)'",
+    ],
+)
+async def test_sandbox_makes_no_program_with_its_owners_rights(tmp_path: Path, attempt: str) -> None:
+    """No file gets a set-user-id or set-group-id bit: it would be the workspace owner's, for whoever runs it outside."""
+    root = tmp_path / "w"
+    async with open_shell(root, "bubblewrap") as session:
+        await session.text("cp /bin/sh x; chmod 755 x; ./x -c true; touch plain; chmod 600 plain; mkdir -m 700 d")
+        result = await session.shell(attempt)
+        assert result.is_error, result.content
+        assert "not permitted" in str(result.content)
+    assert not [path for path in root.iterdir() if path.stat().st_mode & 0o6000]
+
+
 def _greet(server: socket.socket) -> None:
     server.accept()[0].close()

@@ -21,6 +21,7 @@ from kipu.runtime.sandbox.output_pipe import OutputPipe
 from kipu.runtime.sandbox.sandbox import CommandRequest, SandboxReport
 from kipu.runtime.sandbox.sandboxed_command import SandboxedCommand, read_first_process
 from kipu.runtime.sandbox.scratch import Scratch
+from kipu.runtime.sandbox.seccomp import set_id_filter
 from kipu.runtime.sandbox.shell_line import limited_shell
 
 OUTER_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -92,12 +93,15 @@ class BubblewrapSandbox:
         data: list[int] = []
         try:
             arguments = self._arguments(request, data)
-            told = _data_file("\0".join([*arguments, ""]))
+            if (filtered := set_id_filter()) is not None:
+                data.append(_data_file(filtered))
+                arguments += ["--seccomp", str(data[-1])]
+            told = _data_file("\0".join([*arguments, ""]).encode("utf-8", "surrogateescape"))
             data.append(told)
             shell = limited_shell(request.command, request.limits, max_tasks=request.limits.processes)
             inner = [self._program, "--info-fd", str(info_writing), "--args", str(told), "--", *shell]
             monitor = await self._spawn(inner, pipe.writing, [info_writing, *data])
-        except OSError as error:
+        except (OSError, ValueError) as error:
             os.close(info_reading)
             pipe.close()
             raise SandboxError(tool="shell", reason=str(error)) from error
@@ -158,17 +162,16 @@ def command_environment(environment: Mapping[str, str], *, home: str) -> dict[st
 
 def _account_files(user_id: int) -> tuple[int, int]:
     """Return descriptors of a passwd and a group file that know the session's user."""
-    passwd = Path("/etc/passwd").read_text(encoding="utf-8", errors="surrogateescape").rstrip("\n")
-    group = Path("/etc/group").read_text(encoding="utf-8", errors="surrogateescape").rstrip("\n")
+    passwd = f"kipu:x:{user_id}:{user_id}:Kipu session:{HOME}:/bin/sh\n"
+    group = f"kipu:x:{user_id}:\n"
     return (
-        _data_file(f"{passwd}\nkipu:x:{user_id}:{user_id}:Kipu session:{HOME}:/bin/sh\n"),
-        _data_file(f"{group}\nkipu:x:{user_id}:\n"),
+        _data_file(Path("/etc/passwd").read_bytes().rstrip(b"\n") + b"\n" + passwd.encode()),
+        _data_file(Path("/etc/group").read_bytes().rstrip(b"\n") + b"\n" + group.encode()),
     )
 
 
-def _data_file(text: str) -> int:
+def _data_file(data: bytes) -> int:
     descriptor = os.memfd_create("kipu", os.MFD_CLOEXEC)
-    data = text.encode("utf-8", "surrogateescape")
     while data:
         data = data[os.write(descriptor, data) :]
     os.lseek(descriptor, 0, os.SEEK_SET)

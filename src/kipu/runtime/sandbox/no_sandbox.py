@@ -75,7 +75,7 @@ class NoSandbox:
         try:
             told = await asyncio.to_thread(self._request_line, request, marker)
             supervisor = await self._spawn(pipe.writing)
-        except OSError as error:
+        except (OSError, ValueError) as error:
             pipe.close()
             raise SandboxError(tool="shell", reason=str(error)) from error
         pipe.close_writing()

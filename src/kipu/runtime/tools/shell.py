@@ -15,6 +15,8 @@ from kipu.runtime.tools.shell_result import command_result, end_note
 
 FIRST_OUTPUT_WAIT_S = 1.0
 FIRST_OUTPUT_BYTES = 8_000
+# The kernel passes on 128 kB as one argument.
+MAX_COMMAND_BYTES = 120_000
 # The tool ends its commands itself; the loop's limit only catches a tool that does not.
 SPARE_S = 60.0
 
@@ -66,8 +68,9 @@ class ShellTool:
             environment={**context.environment, **context.credentials},
             limits=self._table.limits,
         )
-        if "\0" in request.command:
-            return _error("A command line cannot contain NUL.", "invalid")
+        refused = _unusable(request.command)
+        if refused is not None:
+            return refused
         try:
             if arguments.get("background"):
                 return await self._run_background(request, arguments, context)
@@ -132,6 +135,20 @@ class ShellTool:
         if not place.is_dir():
             return _error(f"There is no directory {cwd!r} in the workspace.", "not_found")
         return place
+
+
+def _unusable(command: str) -> ToolResult | None:
+    try:
+        size = len(command.encode())
+    except UnicodeEncodeError:
+        return _error("The command line holds half a character, which cannot be passed on.", "invalid")
+    if "\0" in command:
+        return _error("A command line cannot contain NUL.", "invalid")
+    if size > MAX_COMMAND_BYTES:
+        return _error(
+            f"The command line has more than {MAX_COMMAND_BYTES} bytes; write a script and run that.", "too_long"
+        )
+    return None
 
 
 async def _first_output(process: ShellProcess) -> None:
