@@ -99,7 +99,7 @@ class McpConnection:
 
     @property
     def unreadable_tools(self) -> int:
-        """Return how many entries of its lists could not be read, and were left out."""
+        """Return how many entries of its newest list could not be read, and were left out."""
         return self._incoming.left_out if self._incoming is not None else 0
 
     async def tools(self) -> list[Tool]:
@@ -108,6 +108,8 @@ class McpConnection:
         try:
             async with asyncio.timeout(self.config.connect_timeout_s):
                 self.has_changed = False
+                if self._incoming is not None:
+                    self._incoming.left_out = 0
                 return await _listed(live.client)
         except TimeoutError:
             raise await self._broken(

@@ -110,9 +110,13 @@ class McpServers:
         left_out = server.connection.unreadable_tools
         problems = [f"{left_out} tools it lists cannot be read"] if left_out else []
         for entry in listed:
-            tool = McpTool(server.connection, entry)
-            if tool.spec.name in known:
-                tool = McpTool(server.connection, entry, is_taken=True)
+            try:
+                tool = McpTool(server.connection, entry)
+                if tool.spec.name in known:
+                    tool = McpTool(server.connection, entry, is_taken=True)
+            except Exception as error:  # noqa: BLE001 - one odd tool costs itself only
+                problems.append(f"{entry.name[:80]!r} cannot be used: {type(error).__name__}")
+                continue
             if tool.spec.name in tools or tool.spec.name in known:
                 problems.append(f"{entry.name[:80]!r} is listed twice; the first one counts")
                 continue

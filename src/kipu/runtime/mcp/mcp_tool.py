@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from kipu.context.content import value_text
 from kipu.errors import McpServerError
 from kipu.ports.tool import JsonObject, ToolContext, ToolPreview, ToolResult, ToolSpec
 from kipu.runtime.mcp.connection import McpConnection
@@ -50,8 +51,8 @@ class McpTool:
         """Return the arguments as canonical JSON."""
         try:
             return orjson.dumps(dict(arguments), option=orjson.OPT_SORT_KEYS, default=str).decode()
-        except (TypeError, ValueError):
-            return ""
+        except TypeError:  # such as an integer of more than 64 bits
+            return value_text(dict(arguments))
 
     async def preview(self, arguments: JsonObject, context: ToolContext) -> ToolPreview:
         """Return server, tool and arguments, and what the server says of the tool."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from kipu.context.content import value_text
 from kipu.ports.tool import ToolResult
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def result_of(answer: CallToolResult) -> ToolResult:
     if structured is not None and not _is_said(structured, texts):
         if not parts and not isinstance(structured, list):
             return _result(answer, structured)
-        parts.append(_text(orjson.dumps(structured, default=str).decode()))
+        parts.append(_text(value_text(structured)))
         texts.append(parts[-1]["text"])
     if len(texts) < len(parts):
         return _result(answer, [_shortened(part) for part in parts])

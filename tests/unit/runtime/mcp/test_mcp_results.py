@@ -76,6 +76,7 @@ def test_mcp_results_show_structured_content_once() -> None:
     assert answered(text("5"), structuredContent={"result": 5}).content == "5"
     assert answered(text("hi"), structuredContent={"result": "hi"}).content == "hi"
     assert answered(text("see"), structuredContent={"n": 1}).content == 'see\n{"n":1}'
+    assert answered(text("see"), structuredContent={"n": 1 << 70}).content == f'see\n{{"n":{1 << 70}}}'
 
 
 def test_mcp_results_that_are_errors_say_so() -> None:
