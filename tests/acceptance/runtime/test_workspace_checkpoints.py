@@ -114,6 +114,7 @@ async def test_files_go_back_to_any_turn_boundary(work: Work) -> None:
         ({"a": "1"}, {"b": "1"}),
         (),
         ({"a": "1"}, {"a": "1"}, {"c": "3"}),
+        ({"c": "3"},),  # changes nothing: the first look of the next turn finds what this one's did
         ({"b": "4"},),
         ({"b": "4"}, {"a": "5"}),
     ]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,11 +13,12 @@ import pytest
 
 from kipu.errors import PathOutsideError, WorkspaceError
 from kipu.runtime.workspaces.beneath import BeneathFiles
+from kipu.runtime.workspaces.opener import BeneathOpener, WalkingOpener, best_opener
 from tests.unit.runtime.workspaces.conftest import SECRET
 
 Operation = Callable[[BeneathFiles, str], object]
 
-RACES, MOST_RACES = 400, 20_000
+RACES = 400
 
 
 def _prepare(root: Path) -> None:
@@ -151,72 +153,90 @@ def test_exact_path_refuses_links(files: BeneathFiles, root: Path, escape: str) 
     assert _everything(root.parent / "outside") == {"secret": SECRET}
 
 
-def test_files_stay_inside_when_a_directory_is_swapped_for_a_link(files: BeneathFiles, root: Path) -> None:
-    """While another thread swaps a directory for a link that leads out, writes and reads never reach what it leads to (A19, B41)."""
+class SwappingOpener:
+    """Swap a directory or file for a link at the worst moment: after it was resolved, before it is opened."""
+
+    def __init__(self, opener: BeneathOpener, place: Path, *, target: Path) -> None:
+        self._opener = opener
+        self._place = place
+        self._target = target
+        self.swaps = 0
+
+    def open(self, root: int, parts: Sequence[str], *, flags: int) -> int:
+        if parts and parts[0] == self._place.name and not self._place.is_symlink():
+            self._place.rename(self._place.with_name("was_here"))
+            self._place.symlink_to(self._target)
+            self.swaps += 1
+        return self._opener.open(root, parts, flags=flags)
+
+
+@pytest.mark.parametrize("opener", [best_opener, WalkingOpener])
+@pytest.mark.parametrize("path", ["d/secret", "d/new", "d/new/er", "secret"])
+@pytest.mark.parametrize("name", ["read", "write", "list", "remove"])
+def test_files_stay_inside_when_a_part_is_swapped_after_it_was_resolved(
+    root: Path, opener: Callable[[], BeneathOpener], path: str, name: str
+) -> None:
+    """A link put in between resolving and opening is refused, in the middle and at the end of a path (A19, B41)."""
     outside = root.parent / "outside"
     (root / "d").mkdir()
     (root / "d" / "secret").write_bytes(b"inside")
-    stop = threading.Event()
-    swapper = threading.Thread(target=_swap, args=(root, outside, stop))
-    swapper.start()
-    done: set[str] = set()
-    refused = 0
-    try:
-        for number in range(MOST_RACES):
-            try:
-                if number % 2:
-                    files.write(f"d/new{number}", b"x")
-                else:
-                    assert files.read("d/secret") == b"inside"
-                done.add("write" if number % 2 else "read")
-            except WorkspaceError:
-                refused += 1
-            if number > RACES and len(done) == 2 and refused:
-                break
-    finally:
-        stop.set()
-        swapper.join()
+    (root / "secret").write_bytes(b"inside")
+    place = root / path.split("/", maxsplit=1)[0]
+    swapping = SwappingOpener(opener(), place, target=outside if "/" in path else outside / "secret")
+    files = BeneathFiles(root, opener=swapping)
+    operations = OPERATIONS | {"remove": lambda files, path: files.remove(path)}
+    with suppress(WorkspaceError):  # a file itself is replaced, link or not: that stays inside
+        assert operations[name](files, "d" if name == "list" else path) != SECRET
     assert _everything(outside) == {"secret": SECRET}
-    assert done == {"read", "write"}, "the directory was never there: the race was not run"
-    assert refused, "the link was never there: the race was not run"
 
 
-def test_files_stay_inside_when_the_file_is_swapped_for_a_link(files: BeneathFiles, root: Path) -> None:
-    """While another thread swaps the file itself for a link that leads out, reading never gives what it leads to (A19, B41)."""
+@pytest.mark.parametrize("name", ["d/f", "f"])
+def test_files_stay_inside_while_another_process_swaps(files: BeneathFiles, root: Path, name: str) -> None:
+    """While another process swaps a directory or a file for a link and back, nothing outside is read or written (A19, B41)."""
     outside = root.parent / "outside"
-    (root / "d").write_bytes(b"inside")
-    stop = threading.Event()
-    swapper = threading.Thread(target=_swap, args=(root, outside / "secret", stop))
-    swapper.start()
+    (outside / "f").write_bytes(SECRET)
+    (root / "d").mkdir()
+    (root / name).write_bytes(b"inside")
+    target = outside if "/" in name else outside / "f"
+    command = [sys.executable, "-c", SWAPPER, str(root), name.split("/", maxsplit=1)[0], str(target)]
     seen: set[bytes] = set()
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as swapper:
+        try:
+            assert swapper.stdout is not None
+            swapper.stdout.readline()
+            for number in range(RACES):
+                with suppress(WorkspaceError):
+                    seen.add(files.read(name))
+                with suppress(WorkspaceError):
+                    files.write(f"d/new{number}" if "/" in name else name, b"inside", durable=False)
+            assert swapper.poll() is None
+        finally:
+            swapper.kill()
+    assert seen == {b"inside"}
+    assert _everything(outside) == {"f": SECRET, "secret": SECRET}
+
+
+SWAPPER = """
+import os, sys
+root, name, target = sys.argv[1:]
+place, real, link = (os.path.join(root, each) for each in (name, "real", "link"))
+os.symlink(target, link)
+print("ready", flush=True)
+def attempt(action, *names):
     try:
-        for number in range(RACES):
-            with suppress(WorkspaceError):
-                seen.add(files.read("d"))
-            with suppress(WorkspaceError):
-                files.write("d", b"inside" if number % 2 else b"inside 2")
-    finally:
-        stop.set()
-        swapper.join()
-    assert SECRET not in seen
-    assert seen
-    assert _everything(outside) == {"secret": SECRET}
-
-
-def _swap(root: Path, target: Path, stop: threading.Event) -> None:
-    """Let `d` be in turn what it was and a link to `target`."""
-    real, link, place = root / "real", root / "link", root / "d"
-    link.symlink_to(target)
-    while not stop.is_set():
-        with suppress(OSError):
-            os.rename(place, real)
-        with suppress(OSError):
-            os.rename(link, place)
-        with suppress(OSError):
-            if place.is_symlink():
-                os.rename(place, link)
-        with suppress(OSError):
-            os.rename(real, place)
+        action(*names)
+    except OSError:
+        pass
+def move(source, to):
+    attempt(os.rename, source, to)
+while True:
+    attempt(os.symlink, target, link)
+    move(place, real)
+    move(link, place)
+    if os.path.islink(place):
+        move(place, link)
+    move(real, place)
+"""
 
 
 def _everything(folder: Path) -> dict[str, bytes | str]:
