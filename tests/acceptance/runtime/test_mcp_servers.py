@@ -465,3 +465,39 @@ async def test_mcp_url_that_answers_nonsense_is_a_state_and_no_error(kind: str) 
             writer.close()
         server.close()
         await server.wait_closed()
+
+
+async def test_mcp_headers_go_to_their_server_only() -> None:
+    """What one URL's configuration sends reaches no other, also not where the server points elsewhere (A19)."""
+    heads: dict[int, list[bytes]] = {}
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        port = writer.get_extra_info("sockname")[1]
+        heads.setdefault(port, []).append(await reader.readuntil(b"\r\n\r\n"))
+        other = next(each for each in ports if each != port)
+        place = f"Location: http://127.0.0.1:{other}/mcp\r\n".encode()
+        writer.write(b"HTTP/1.1 307 Temporary Redirect\r\nContent-Length: 0\r\nConnection: close\r\n" + place + b"\r\n")
+        await writer.drain()
+        writer.close()
+
+    both = [await asyncio.start_server(serve, "127.0.0.1", 0) for _ in range(2)]
+    ports = [server.sockets[0].getsockname()[1] for server in both]
+    try:
+        configs = [
+            McpServerConfig(
+                f"web{port}",
+                url=f"http://127.0.0.1:{port}/mcp",
+                headers={"Authorization": f"Bearer for-{port}"},
+                connect_timeout_s=5,
+            )
+            for port in ports
+        ]
+        async with rig(*configs) as one:
+            assert await one.begin_turn() == []
+        for port in ports:
+            assert heads[port]
+            assert all(f"Bearer for-{port}".encode() in head and head.count(b"Bearer") == 1 for head in heads[port])
+    finally:
+        for server in both:
+            server.close()
+            await server.wait_closed()
