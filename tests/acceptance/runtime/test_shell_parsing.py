@@ -24,6 +24,7 @@ PLAIN: list[tuple[str, list[str]]] = [
     ("make 2>&1 >out &>all", ["make 2>&1 >out &>all"]),
     ("ls # ; rm x", ["ls"]),
     ("echo a#b c", ["echo a#b c"]),
+    ("echo \\ #; rm x", ["echo \\ #", "rm x"]),
     ("echo one \\\n two", ["echo one  two"]),
     ("(cd a; ls)", ["cd a", "ls"]),
     ("{ ls; rm x; }", ["ls", "rm x"]),
