@@ -53,7 +53,7 @@ async def test_a_wrong_policy_is_refused_with_its_level(open_place: Opener) -> N
 
 
 async def test_reject_is_told_and_only_the_refusal_is_logged(open_place: Opener) -> None:
-    """A busy session refuses with the active turn and a hint; what was refused leaves a note, and no message (C12)."""
+    """A busy session refuses with the active turn and a hint; what was refused leaves a note, and no message (C12, EV-17)."""
     place = await open_place()
     session = await place.session()
     before = await place.send("before", source_message_id="m0")
@@ -111,7 +111,7 @@ async def test_dropping_the_oldest_is_seen(open_place: Opener) -> None:
 
 
 async def test_summarizing_tells_the_model_what_was_merged(open_place: Opener) -> None:
-    """A full mailbox merges the sender's older messages into the new one, which tells of each, also twice over (C12)."""
+    """A full mailbox merges the sender's older messages into the new one, which tells of each, also twice over (C12, EV-15)."""
     place = await open_place(default_policy={"cap": 2, "on_full": "summarize"})
     seqs = [(await place.send(f"wish {number} " + "long " * 100)).seq for number in range(4)]
     session = await place.session()

@@ -68,7 +68,7 @@ async def owes_nothing(session: Session) -> None:
 
 
 async def test_an_answer_goes_out_once_and_that_is_recorded(open_place: Opener) -> None:
-    """The answer reaches the platform with its address, and the log has the platform's own id of it (C30)."""
+    """The answer reaches the platform with its address, and the log has the platform's own id of it (C30, EV-16)."""
     place, platform = await open_place(**WITH_CHAT), Platform()
     async with Delivery(place.manager, {"chat": platform.send}) as delivery:
         receipt = await place.send("hi", source_message_id="m1")

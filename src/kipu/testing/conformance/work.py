@@ -121,3 +121,27 @@ async def held_sessions_do_not_hide_others(subject: Subject) -> None:
     for number in range(10):
         await subject.claim(store, f"s{number:02}", ttl_s=3600)
     expect_equal(await runnable_ids(subject, store, limit=2), ["s10", "s11"], what="the two that nobody holds")
+
+
+@requirement(107, "C12", "C14")
+async def quiet_time_is_for_waiting_messages(subject: Subject) -> None:
+    """Quiet time delays waiting messages while no turn is open, and never an open turn."""
+    store = await subject.open()
+    quiet = subject.clock.iso(10)
+    cases: dict[str, dict[str, Any]] = {
+        "waits": {},
+        "open": {"open_turn": "t"},
+        "parked": {"open_turn": "t", "parked": True},
+        "decided": {"open_turn": "t", "parked": True, "decided": True},
+        "later": {"not_before": subject.clock.iso(20)},
+    }
+    for session_id, fields in cases.items():
+        await subject.begin(store, session_id)
+        await arrive(subject, store, session_id=session_id, quiet_until=quiet, **fields)
+    expect_equal(set(await runnable_ids(subject, store)), {"open", "decided"}, what="during the quiet time")
+    subject.clock.advance(10.1)
+    expect_equal(set(await runnable_ids(subject, store)), {"open", "decided", "waits"}, what="after the quiet time")
+    subject.clock.advance(10)
+    expect_equal(
+        set(await runnable_ids(subject, store)), {"open", "decided", "waits", "later"}, what="after the other time"
+    )
