@@ -125,7 +125,10 @@ def head_from_json(data: Mapping[str, Any]) -> Head:
     head = Head.__new__(Head)
     known = head.__dict__
     known["metadata"] = {}
-    known.update(data if data.keys() <= _KNOWN else {name: data[name] for name in _NAMES if name in data})
+    known.update(data)
+    if not known.keys() <= _KNOWN:
+        for name in known.keys() - _KNOWN:
+            del known[name]
     for name in _TUPLES:
         if name in known:
             known[name] = tuple(known[name])

@@ -10,12 +10,12 @@ from typing import TypeVar
 import apsw
 
 from kipu.errors import StoreCorruptError, StoreUnavailableError
-from kipu.ports.store import IndexEntry, Outcome
+from kipu.ports.store import Hit, IndexEntry, Outcome, Page, SearchQuery
 from kipu.stores.jsonl.index import Index
 from kipu.stores.jsonl.lease import LeaseState
 from kipu.stores.jsonl.log import LogView
 from kipu.stores.jsonl.shelf import WAIT_S, OpenLog, Shelf
-from kipu.stores.tables import head_table, search_table
+from kipu.stores.tables import head_table, patience, search_table
 
 T = TypeVar("T")
 LeaseChange = Callable[[dict[str, object], int], tuple[LeaseState | None, T]]
@@ -31,6 +31,7 @@ class Desk:
         )
         self._mutex = threading.Lock()
         self._compared = False
+        self._searches = patience.Pace()
         self._seen_changes = shelf.notes.stamp()
 
     async def run(self, work: Callable[[float], T]) -> T:
@@ -105,11 +106,13 @@ class Desk:
         return any(owner != shelf.owner and shelf.liveness.is_dead(owner) for owner in writers)
 
     async def ask(self, question: Callable[[Index], T]) -> T:
-        """Ask the index, in place where it is open."""
+        """Ask the index, in place where it is open and the answer takes few steps."""
         if self._mutex.acquire(blocking=False):
             try:
                 if self._reader.is_current():
-                    return question(self._reader)
+                    return patience.answer_soon(self._reader.connection, lambda _: question(self._reader))
+            except apsw.InterruptError:
+                pass  # it takes many
             except (apsw.CorruptError, apsw.NotADBError, apsw.SQLError, StoreCorruptError):
                 self._shelf.broken = True
             except apsw.Error as error:
@@ -117,6 +120,15 @@ class Desk:
             finally:
                 self._mutex.release()
         return await asyncio.to_thread(self.ask_now, question)
+
+    async def search(self, query: SearchQuery) -> Page[Hit]:
+        """Search in place while searches are quick, else in a thread."""
+
+        def find(index: Index) -> Page[Hit]:
+            return search_table.find(index.connection, query)
+
+        with self._searches.timed():
+            return await (self.ask(find) if self._searches.are_quick else asyncio.to_thread(self.ask_now, find))
 
     def ask_now(self, question: Callable[[Index], T]) -> T:
         """Ask the index, which is made anew first where it is missing or damaged."""

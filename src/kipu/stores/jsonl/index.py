@@ -27,7 +27,7 @@ from kipu.stores.tables.head_table import HeadRow
 from kipu.stores.tables.heads import Heads
 
 FILE = "index.sqlite"
-VERSION = 1
+VERSION = 2
 _SUFFIXES = ("-wal", "-shm", "-journal")
 # WAL pages that gather before they are copied into the file.
 _CHECKPOINT_PAGES = 4000
@@ -40,8 +40,8 @@ _TABLES = """
 CREATE TABLE pending(key TEXT PRIMARY KEY, session_id TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE writers(owner TEXT PRIMARY KEY) WITHOUT ROWID;
 """
-# The name in a head row under which the log's own place stands; heads do not know it.
-_LOG = "log"
+# Where in a head row the log's own place stands: as JSON within JSON, since lists read a hundred rows and need none of it.
+_LOG = head_table.OWN_NOTE
 
 
 class Index:
@@ -183,7 +183,7 @@ class Index:
         for session_id, data, crc in self.sql("SELECT session_id, data, crc FROM heads"):
             text = data.encode()
             log = orjson.loads(text).get(_LOG) if zlib.crc32(text) == crc else None
-            found[session_id] = tuple(log[:4]) if log else None
+            found[session_id] = tuple(orjson.loads(log)[:4]) if log else None
         return found
 
     def last_seqs(self) -> dict[str, int]:
@@ -208,7 +208,7 @@ class Index:
             "lease_owner": lease.owner,
             "lease_token": lease.token,
             "lease_until": lease.until,
-            _LOG: log,
+            _LOG: orjson.dumps(log).decode(),
         }
         return self._put_row(known, row)
 
@@ -311,9 +311,10 @@ class Index:
 
 
 def _entry(session_id: str, data: JsonObject) -> LogEntry | None:
-    log = data.get(_LOG)
-    if log is None:
+    note = data.get(_LOG)
+    if note is None:
         return None
+    log = orjson.loads(note)
     row = {name: value for name, value in data.items() if name not in NOT_OF_THE_LOG}
     offsets = tuple((seq, offset) for seq, offset in log[5])
     return LogEntry(session_id, log[0], log[1], log[2], log[3], log[4], offsets, row)

@@ -60,7 +60,7 @@ from kipu.stores.jsonl.tracking import Tracker
 from kipu.stores.jsonl.verifying import verify_store
 from kipu.stores.leasing import claimed, released, renewed
 from kipu.stores.paging import page_size
-from kipu.stores.tables import engine, head_table, search_table
+from kipu.stores.tables import engine, head_table
 
 T = TypeVar("T")
 # Pages above this are read in a thread: they take longer than a hop.
@@ -306,7 +306,7 @@ class JsonlStore:
         """Return events that hold every phrase, newest first."""
         self._check_open()
         with translating(self._settings.url):
-            return await asyncio.to_thread(self._desk.ask_now, lambda index: search_table.find(index.connection, query))
+            return await self._desk.search(query)
 
     async def drop_index(self) -> None:
         """Forget every term and set every `indexed_seq` to 0."""

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TypeVar
 
 import apsw
 
 from kipu.stores.sqlite.connection import DatabaseFile
+from kipu.stores.tables import patience
 from kipu.stores.tables.driver_errors import translated
 
 T = TypeVar("T")
-
-# Together about a millisecond of the engine's steps: what a page of a list takes when its filter lets most heads through.
-_STEPS_BETWEEN_LOOKS = 5_000
-_LOOKS = 4
-_QUICK_SEARCH_S = 0.002
 
 
 class Readers:
@@ -29,7 +25,7 @@ class Readers:
         self._here = file.connect(query_only=True)
         self._aside: apsw.Connection | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="kipu-reader")
-        self._search_s = 0.0
+        self._searches = patience.Pace()
         self._seen = self._version()
 
     def here(self, question: Callable[[apsw.Connection], T]) -> T:
@@ -39,30 +35,14 @@ class Readers:
 
     async def soon(self, question: Callable[[apsw.Connection], T]) -> T:
         """Answer in place, or in the reader thread once it turns out to take long."""
-        looks = 0
-
-        def takes_long() -> bool:
-            nonlocal looks
-            looks += 1
-            return looks > _LOOKS
-
-        with translated(self._file.url):
-            self._here.set_progress_handler(takes_long, _STEPS_BETWEEN_LOOKS)
-            try:
-                return question(self._here)
-            except apsw.InterruptError:
-                pass
-            finally:
-                self._here.set_progress_handler(None)
+        with translated(self._file.url), suppress(apsw.InterruptError):
+            return patience.answer_soon(self._here, question)
         return await self.aside(question)
 
     async def search(self, question: Callable[[apsw.Connection], T]) -> T:
-        """Answer in place while searches are quick, else in the reader thread: within the index nobody can look at the clock."""
-        start_s = time.perf_counter()
-        try:
-            return await (self.soon(question) if self._search_s < _QUICK_SEARCH_S else self.aside(question))
-        finally:
-            self._search_s += 0.3 * (time.perf_counter() - start_s - self._search_s)
+        """Answer in place while searches are quick, else in the reader thread."""
+        with self._searches.timed():
+            return await (self.soon(question) if self._searches.are_quick else self.aside(question))
 
     async def aside(self, question: Callable[[apsw.Connection], T]) -> T:
         """Answer in the reader thread: for reads that may take long."""

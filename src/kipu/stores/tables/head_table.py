@@ -41,6 +41,10 @@ ORDER BY due_at, json_extract(data, '$.last_event_at'), session_id
 TAG_FENCE = "\x1f"
 
 
+# The name under which a store may keep a text of its own in a row; heads do not know it.
+OWN_NOTE = "log"
+
+
 class HeadRow(NamedTuple):
     """A head, its session's number in the database, and its columns where they were computed already."""
 
@@ -125,8 +129,10 @@ def session_ids(connection: apsw.Connection) -> Iterator[str]:
 def listed(session_id: str, data: str) -> Head:
     """Return the head of a row for a list; one that cannot be read is listed by its id, never hidden (situation 73)."""
     try:
-        return head_from_json(orjson.loads(data))
-    except (LookupError, TypeError, ValueError):
+        row = orjson.loads(data)
+        row.pop(OWN_NOTE, None)
+        return head_from_json(row)
+    except (AttributeError, LookupError, TypeError, ValueError):
         return Head(session_id, title="(unreadable: run kipu verify)", status="unreadable")
 
 
