@@ -19,12 +19,18 @@ from kipu.context.selection import Selection
 from kipu.context.shape import Reader
 from kipu.context.view import WindowView
 from kipu.events.boundary import RewindEvent
-from kipu.events.conversation import AgentMessageEvent, ModelCallEvent, ToolCallEvent, UserMessageEvent
+from kipu.events.conversation import (
+    AgentMessageEvent,
+    ModelCallEvent,
+    ToolCallEvent,
+    ToolResultEvent,
+    UserMessageEvent,
+)
 from kipu.events.turn import MessageSettledEvent, TurnStartedEvent, TurnSteeredEvent
 from kipu.session.branch import is_undone
 
-_SAID = frozenset({UserMessageEvent, AgentMessageEvent, ToolCallEvent})
-"""The types of event that are part of the conversation and nothing else: most of a log."""
+_SAID = frozenset({UserMessageEvent, AgentMessageEvent, ToolCallEvent, ToolResultEvent})
+"""The types of event that are part of the conversation, and nothing else unless they are pinned: most of a log."""
 
 
 class Window:
@@ -115,7 +121,7 @@ class Window:
     def _apply(self, item: Item) -> bool:
         """Apply the next event; say whether it changed what was there before, so that all must be built again."""
         event = item.event
-        if type(event) in _SAID:
+        if type(event) in _SAID and not (isinstance(event, ToolResultEvent) and event.pinned):
             return self._say(item)
         if isinstance(event, RewindEvent):
             return True
@@ -255,6 +261,8 @@ class Window:
         placed = {exchange.message.seq for exchange in kept if exchange.message is not None}
         for item in self._items if count is not None else ():
             event = item.event
+            if type(event) in _SAID:
+                continue
             if isinstance(event, RewindEvent):
                 return None
             takes = event.consumes if isinstance(event, TurnStartedEvent | TurnSteeredEvent) else ()

@@ -213,12 +213,13 @@ class LiveHistory:
 
 
 def _is_talk(event: SessionEvent, *, start_seq: int) -> bool:
-    if records_window(event):
-        start = recorded_start(event)
-        return start is None or start <= start_seq
-    return event.event_type in _TALK and not isinstance(getattr(event, "content", ""), list)
+    if event.event_type in _TALK:
+        return not isinstance(event.__dict__.get("content"), list)
+    start = recorded_start(event)
+    return records_window(event) and (start is None or start <= start_seq)
 
 
 def records_window(event: SessionEvent) -> bool:
     """Return True when the event says where the window starts."""
-    return isinstance(event, ModelCallEvent) or (isinstance(event, NoteEvent) and event.kind == WINDOW_NOTE)
+    kind = type(event)  # asked of every event, of which few are either
+    return kind is ModelCallEvent or (isinstance(event, NoteEvent) and event.kind == WINDOW_NOTE)

@@ -126,7 +126,7 @@ class Journal:
 
     def _lean(self, patch: HeadPatch) -> HeadPatch:
         """Return the patch without defaults that are set already: they would only make the log longer."""
-        return patch._replace(default={}) if self._history.row.get("first_text") else patch
+        return patch._replace(default={}) if patch.default and self._history.row.get("first_text") else patch
 
     def _unrecorded(self, *, wakes: bool) -> list[Prepared]:
         """Return what has to be recorded before a batch: a window jump, and waking up when somebody uses it again."""
