@@ -42,6 +42,9 @@ class CompactionEvent(SessionEvent):
     summary: str
     first_kept_seq: Seq
     previous_seq: Seq = 0
+    captured: dict[str, Any] | None = None  # where the anchors stood when the range was taken
+    model: str | None = None
+    usage: dict[str, Any] | None = None
 
 
 class ConsolidationEvent(SessionEvent):

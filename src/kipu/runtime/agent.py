@@ -21,6 +21,7 @@ from kipu.ports.workspace import Workspace
 from kipu.runtime.agent_loop import AgentLoop
 from kipu.runtime.approval_gate import DEFAULT_TTL_S, ApprovalGate
 from kipu.runtime.boundary import Boundary
+from kipu.runtime.compaction import Compaction
 from kipu.runtime.mcp.mcp_servers import McpServers
 from kipu.runtime.model_step import ModelStep, StreamLimits
 from kipu.runtime.models.retrying import DEFAULT_LIMITS, RetryLimits
@@ -73,6 +74,7 @@ class Agent:
         self.parts = parts
         self._manager = manager
         self._observer = observer or NoObserver()
+        self.compaction = Compaction(session, parts.model)
         self._running = 0
 
     @property
@@ -135,6 +137,7 @@ class Agent:
             model=model,
             tools=ToolStep(gate, execution, is_steered=boundary.is_steered),
             boundary=boundary,
+            compaction=self.compaction,
             budget=TurnBudget(parts.model, parts.limits, monotonic_s=time.monotonic),
             toolbox=parts.toolbox,
         )
@@ -150,6 +153,7 @@ class Agent:
 
     async def aclose(self) -> None:
         """End its tools and what they run, and give the files back."""
+        await self.compaction.aclose()
         await self.parts.toolbox.aclose()
         if self.parts.servers is not None:
             await self.parts.servers.aclose()

@@ -7,6 +7,7 @@ import asyncio
 from kipu.errors import ModelError
 from kipu.manager.turn import Outcome
 from kipu.runtime.boundary import Boundary
+from kipu.runtime.compaction import Compaction
 from kipu.runtime.model_step import ModelStep
 from kipu.runtime.tool_step import ToolStep
 from kipu.runtime.tools.toolbox import Toolbox
@@ -19,11 +20,19 @@ class AgentLoop:
     """Run one turn, new or taken up again: what the log says of it decides where it goes on (C14)."""
 
     def __init__(
-        self, *, model: ModelStep, tools: ToolStep, boundary: Boundary, budget: TurnBudget, toolbox: Toolbox
+        self,
+        *,
+        model: ModelStep,
+        tools: ToolStep,
+        boundary: Boundary,
+        compaction: Compaction,
+        budget: TurnBudget,
+        toolbox: Toolbox,
     ) -> None:
         self._model = model
         self._tools = tools
         self._boundary = boundary
+        self._compaction = compaction
         self._budget = budget
         self._toolbox = toolbox
 
@@ -57,6 +66,7 @@ class AgentLoop:
             if not await self._tools.settle(run):
                 return
             await self._boundary.cross(run)
+            await self._compaction.at_boundary(run)
             await self._model.ask(run, tools=self._toolbox.definitions())
 
     async def _end(self, run: TurnRun, outcome: Outcome, *, error: str | None = None) -> None:

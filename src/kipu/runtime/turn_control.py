@@ -27,7 +27,7 @@ class TurnControl:
         self.mode: str | None = None
         self.turn_id: str | None = None  # the turn that runs under it
         self._stopped = asyncio.Event()
-        self._listeners: list[Callable[[], None]] = []
+        self._listeners: list[Callable[[], object]] = []
 
     @property
     def is_stopped(self) -> bool:
@@ -48,7 +48,7 @@ class TurnControl:
             raise TurnStopped(self.mode)
 
     @contextmanager
-    def on_stop(self, listener: Callable[[], None]) -> Iterator[None]:
+    def on_stop(self, listener: Callable[[], object]) -> Iterator[None]:
         """Call `listener` when somebody asks while the block runs, at once if somebody has."""
         self._listeners.append(listener)
         if self.is_stopped:
