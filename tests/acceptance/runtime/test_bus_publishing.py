@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kipu.errors import (
+    ConflictError,
     InvalidBusyPolicyError,
     InvalidEventError,
     InvalidSessionKeyError,
@@ -140,6 +141,29 @@ async def test_messages_keep_the_order_of_the_calls(open_place: Opener) -> None:
         events = await log_of(await place.session(f"chat:{chat}"))
         said_texts = [event.content for event in events if isinstance(event, UserMessageEvent)]
         assert said_texts == [str(number) for number in range(8)]
+
+
+class BusyStore(WrappedStore):
+    """A store in which somebody else was always first, once."""
+
+    is_first = True
+
+    async def append(self, session_id: str, *args: Any, **kwargs: Any) -> Appended:
+        if kwargs.get("expected_seq") is not None and self.is_first:
+            self.is_first = False
+            for _ in range(50):
+                await asyncio.sleep(0)
+            raise ConflictError(session_id=session_id, expected="1", actual="2")
+        return await super().append(session_id, *args, **kwargs)
+
+
+async def test_a_message_that_has_to_look_again_keeps_its_place() -> None:
+    """A message whose append finds that somebody else was first is still stored before those published after it (A36, A39)."""
+    place = await open_bus("memory://")
+    place.manager.store = BusyStore(place.manager.store)
+    first, second = await asyncio.gather(place.send("1", policy="collect"), place.send("2"))
+    assert first.seq < second.seq
+    await place.manager.close()
 
 
 class GatedStore(WrappedStore):
