@@ -12,13 +12,13 @@ from kipu.errors import InputError, KipuError
 from kipu.events.boundary import NoteEvent, RewindEvent
 from kipu.events.event import SessionEvent
 from kipu.ports.workspace import PutBlob, Workspace
+from kipu.runtime.workspaces.local import LocalWorkspace
 from kipu.runtime.workspaces.manifest import Manifest, StoredManifest, get_manifest, put_manifest
 
 if TYPE_CHECKING:
     from kipu.manager.session import Session
     from kipu.ports.principal import Principal
     from kipu.ports.store import EventStore
-    from kipu.runtime.workspaces.local import LocalWorkspace
 
 CHECKPOINT = "kipu.checkpoint"
 RESTORED = "kipu.restored"
@@ -61,7 +61,7 @@ class CheckpointRecorder:
         Raises: WorkspaceMissingError, GitError, StoreError, and what appending raises.
         """
         async with self._lock:
-            manifest = Manifest.from_json(await self.workspace.snapshot(self.put_blob))
+            manifest = await self._manifest()
             last = self._last
             is_same = last is not None and manifest.holds_same(last.manifest)
             if is_same and turn_id is not None and turn_id == self._turn_id and not always:
@@ -72,6 +72,11 @@ class CheckpointRecorder:
             stored = (await self.append([note]))[0]
             self._last, self._turn_id = last, turn_id
             return stored if isinstance(stored, NoteEvent) else note
+
+    async def _manifest(self) -> Manifest:
+        if isinstance(self.workspace, LocalWorkspace):  # spares the way through JSON, a fifth of an unchanged look
+            return await self.workspace.take(self.put_blob)
+        return Manifest.from_json(await self.workspace.snapshot(self.put_blob))
 
 
 async def open_recorder(session: Session, workspace: LocalWorkspace, *, store: EventStore) -> CheckpointRecorder:

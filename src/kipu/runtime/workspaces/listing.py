@@ -26,7 +26,7 @@ DEEPEST_REPOSITORY = 16
 class TreeListing:
     """Paths relative to the root, of files, links and whatever else has a name; what was left out is counted."""
 
-    paths: set[str] = field(default_factory=set)
+    paths: dict[str, os.stat_result | None] = field(default_factory=dict)  # the status where it was looked at already
     left_out: Counter[str] = field(default_factory=Counter)
     is_cut: bool = False  # there are more than `most` paths, and these are only some
 
@@ -56,17 +56,20 @@ class _Lister:
 
     def _add(self, below: str, name: str, *, depth: int) -> None:
         path = f"{below}/{name}" if below else name
-        if not name.endswith("/") and not self._is_submodule(path):
-            self.put(path)
+        status = None if name.endswith("/") else self._status(path)
+        # A directory among the names is a repository within: git lists it by its name only.
+        if status is not None and not stat.S_ISDIR(status.st_mode):
+            self.put(path, status)
+        elif status is None and not name.endswith("/"):
+            return  # tracked and deleted
         elif depth >= DEEPEST_REPOSITORY or not self.repository(path.rstrip("/"), depth=depth + 1):
             self.listing.left_out["repositories"] += 1
 
-    def _is_submodule(self, path: str) -> bool:
-        """Return True for a directory: git lists files, and a repository within by its name only."""
+    def _status(self, path: str) -> os.stat_result | None:
         try:  # not by pathlib: this runs once for every file
-            return stat.S_ISDIR(os.lstat(f"{self._text}/{path}").st_mode)
+            return os.lstat(f"{self._text}/{path}")
         except OSError:
-            return False
+            return None
 
     def walk(self, below: str) -> None:
         """List everything but heavy folders; repositories on the way are listed as git sees them."""
@@ -90,14 +93,14 @@ class _Lister:
             self.listing.left_out["unreadable"] += 1
             return []
 
-    def put(self, path: str) -> None:
+    def put(self, path: str, status: os.stat_result | None = None) -> None:
         if is_temporary(path.rpartition("/")[2]):
             return
         if len(self.listing.paths) >= self._most:
             self.listing.is_cut = True
             self.listing.left_out["too_many"] += 1
             return
-        self.listing.paths.add(path)
+        self.listing.paths[path] = status
 
 
 def list_tree(root: Path, *, git: GitProgram, most: int, own_repository: bool) -> TreeListing:

@@ -175,15 +175,13 @@ class SnapshotTaker:
             raise WorkspaceMissingError(root=str(root)) from error
         with held(descriptor):
             for path in sorted(listing.paths):
-                total += self._look_at(path, look, root=descriptor, total=total)
+                status = listing.paths[path] or _status(path, root=descriptor)
+                if status is not None:
+                    total += self._look_at(path, look, status=status, root=descriptor, total=total)
         return look
 
-    def _look_at(self, path: str, look: _Look, *, root: int, total: int) -> int:
+    def _look_at(self, path: str, look: _Look, *, status: os.stat_result, root: int, total: int) -> int:
         """Put the path where it belongs and return the bytes it adds."""
-        try:
-            status = os.stat(path, dir_fd=root, follow_symlinks=False)
-        except OSError:
-            return 0  # tracked and deleted, or gone since it was listed
         reason = self._reason(path, status, total=total)
         if reason is not None:
             look.left_out[path] = reason
@@ -217,6 +215,13 @@ class SnapshotTaker:
             return None
         too_large = status.st_size > self.limits.max_file_bytes
         return "large" if too_large or total + status.st_size > self.limits.max_total_bytes else None
+
+
+def _status(path: str, *, root: int) -> os.stat_result | None:
+    try:
+        return os.stat(path, dir_fd=root, follow_symlinks=False)
+    except OSError:  # gone since it was listed
+        return None
 
 
 def _target(path: str, *, root: int) -> str:
