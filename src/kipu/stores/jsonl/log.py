@@ -21,6 +21,7 @@ from kipu.stores.jsonl.segment import SegmentReader, segment_name, segment_numbe
 
 ERASING = "erasing"  # in a session's folder while it is being erased
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
+_ONE_LINE_BYTES = 1 << 13  # what the last line usually fits into
 Offsets = deque[tuple[int, int]]
 
 
@@ -181,7 +182,7 @@ class SessionLog:
         with SegmentReader(self.path(segment)) as reader:
             if reader.size() < size or reader.bytes_at(size - 1, 1) != b"\n":
                 return False
-            last = next(reader.backwards(0, size), None)
+            last = next(reader.backwards(0, size, block_bytes=_ONE_LINE_BYTES), None)
         return last is not None and holds(last.data) and seq_of(last.data) == row.get("last_seq")
 
     def _scan_all(self, segments: tuple[int, ...]) -> LogView:

@@ -89,9 +89,9 @@ class SegmentReader:
                 yield Raw(offset, data)
                 offset += len(data) + 1
 
-    def backwards(self, start: int, end: int) -> Iterator[Raw]:
+    def backwards(self, start: int, end: int, *, block_bytes: int = BLOCK) -> Iterator[Raw]:
         """Yield the ended lines of [start, end), last first; `end` must be just behind a line's end."""
-        position, size = end, BLOCK
+        position, size = end, block_bytes
         behind: list[bytes] = []  # of the line that goes on before `position`, the last bytes first
         first = True
         while position > start:

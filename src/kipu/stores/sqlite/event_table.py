@@ -28,10 +28,8 @@ def insert(
     """Add records as the events from `first_seq` on."""
     seq = first_seq
     for event_id, event_type, timestamp, body, tokens, turn_id, trace_id, principal, v, _ in records:
-        fields = (session_id, seq, event_id, event_type, timestamp, tokens, turn_id, trace_id, principal, v)
-        crc = _checksum(fields, body)
-        row = (number, seq, event_id, event_type, timestamp, tokens, turn_id, trace_id, principal, v, crc, body)
-        connection.execute(_INSERT, row)
+        envelope = (seq, event_id, event_type, timestamp, tokens, turn_id, trace_id, principal, v)
+        connection.execute(_INSERT, (number, *envelope, _checksum(session_id, envelope, body), body))
         seq += 1
 
 
@@ -119,13 +117,17 @@ def remove_session(connection: apsw.Connection, number: int) -> int:
 
 
 def _event(session_id: str, row: Sequence[Any]) -> StoredEvent | None:
-    seq, event_id, event_type, timestamp, tokens, turn_id, trace_id, principal, v, crc, body = row
-    fields = (session_id, seq, event_id, event_type, timestamp, tokens, turn_id, trace_id, principal, v)
-    if type(body) is not bytes or crc != _checksum(fields, body):
+    *envelope, crc, body = row
+    if type(body) is not bytes or crc != _checksum(session_id, envelope, body):
         return None
+    seq, event_id, event_type, timestamp, tokens, turn_id, trace_id, principal, v = envelope
     record = Record(event_id, event_type, timestamp, body, tokens, turn_id, trace_id, principal, v)
     return StoredEvent(seq, session_id, record)
 
 
-def _checksum(fields: tuple[object, ...], body: bytes) -> int:
-    return zlib.crc32(body, zlib.crc32("\n".join(map(str, fields)).encode()))
+def _checksum(session_id: str, envelope: Sequence[Any], body: bytes) -> int:
+    seq, event_id, event_type, timestamp, tokens, turn_id, trace_id, principal, v = envelope
+    text = (
+        f"{session_id}\n{seq}\n{event_id}\n{event_type}\n{timestamp}\n{tokens}\n{turn_id}\n{trace_id}\n{principal}\n{v}"
+    )
+    return zlib.crc32(body, zlib.crc32(text.encode()))
