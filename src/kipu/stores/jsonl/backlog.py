@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from kipu.stores.jsonl.shelf import OpenLog, Shelf
 
 # How long the index may lag, and by how many sessions: the more, the longer who lists first has to wait for them.
-WRITE_AFTER_S = 0.1
+WRITE_AFTER_S = 0.5
 MOST_SESSIONS = 64
 
 
