@@ -6,9 +6,12 @@ import re
 import uuid
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kipu.errors import InvalidSessionIdError
 from kipu.events import ids
+from kipu.events.event import TimeTexts, utc_text, utc_text_us
 
 
 def test_event_ids_are_uuid7_and_carry_their_time() -> None:
@@ -17,6 +20,21 @@ def test_event_ids_are_uuid7_and_carry_their_time() -> None:
     assert made.version == 7
     assert made.variant == uuid.RFC_4122
     assert made.int >> 80 == 1_764_000_000_123
+
+
+@given(st.integers(0, (1 << 48) - 1), st.binary(min_size=10, max_size=16))
+def test_event_ids_are_the_text_of_their_uuid(unix_ms: int, chance: bytes) -> None:
+    """The text that is put together for each event is the usual text of the UUIDv7 of its time and chance (B10, EV-3)."""
+    assert ids.event_id(unix_ms, chance) == str(uuid.UUID(int=ids.uuid7_int(unix_ms, chance)))
+
+
+@given(st.lists(st.integers(0, 4_000_000_000_000_000), max_size=5), st.sampled_from([0, 1, 999_999, 1_000_000]))
+def test_times_of_one_writer_have_the_text_that_each_alone_has(moments: list[int], later_us: int) -> None:
+    """Whatever came before, also within the same second, a time has its own UTC text with microseconds (B18)."""
+    times = TimeTexts()
+    for unix_us in [moment + more for moment in moments for more in (0, later_us)]:
+        moment, text = times.at(unix_us)
+        assert text == utc_text(moment) == utc_text_us(unix_us)
 
 
 def test_session_ids_sort_by_creation_time_and_differ() -> None:
