@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,6 +92,7 @@ class BubblewrapSandbox:
         """Start a command in there."""
         pipe = await OutputPipe.open(user_id=self._identity.user_id)
         info_reading, info_writing = os.pipe()
+        ours, theirs = socket.socketpair()
         data: list[int] = []
         try:
             arguments = self._arguments(request, data)
@@ -98,20 +101,26 @@ class BubblewrapSandbox:
                 arguments += ["--seccomp", str(data[-1])]
             told = _data_file("\0".join([*arguments, ""]).encode("utf-8", "surrogateescape"))
             data.append(told)
-            shell = limited_shell(request.command, request.limits, max_tasks=request.limits.processes)
+            shell = limited_shell(request.command, request.limits, max_tasks=request.limits.processes, is_awaiting=True)
             inner = [self._program, "--info-fd", str(info_writing), "--args", str(told), "--", *shell]
-            monitor = await self._spawn(inner, pipe.writing, [info_writing, *data])
+            monitor = await self._spawn(inner, theirs, pipe.writing, [info_writing, *data])
         except (OSError, ValueError) as error:
+            ours.close()
             os.close(info_reading)
             pipe.close()
             raise SandboxError(tool="shell", reason=str(error)) from error
         finally:
+            theirs.close()
             pipe.close_writing()
             for descriptor in [info_writing, *data]:
                 os.close(descriptor)
-        return SandboxedCommand(monitor, pipe, first_process=await read_first_process(info_reading))
+        first_process = await read_first_process(info_reading)
+        await _let_go(ours)
+        return SandboxedCommand(monitor, pipe, first_process=first_process)
 
-    async def _spawn(self, inner: list[str], writing: int, passed: list[int]) -> asyncio.subprocess.Process:
+    async def _spawn(
+        self, inner: list[str], awaited: socket.socket, writing: int, passed: list[int]
+    ) -> asyncio.subprocess.Process:
         entered = self._identity.namespace
         if entered is not None:
             user = str(self._identity.user_id)
@@ -120,10 +129,10 @@ class BubblewrapSandbox:
         # Nothing of the session's environment may reach the programs outside: it would run with our rights.
         return await asyncio.create_subprocess_exec(
             *inner,
-            stdin=asyncio.subprocess.DEVNULL,
+            stdin=awaited.fileno(),
             stdout=writing,
             stderr=writing,
-            env={"PATH": OUTER_PATH},
+            env={"PATH": OUTER_PATH, **self._scratch.mark},
             pass_fds=passed,
             start_new_session=True,
             cwd="/",
@@ -152,6 +161,19 @@ class BubblewrapSandbox:
         if not self._scratch.is_closed:
             self._identity.close()
             await asyncio.to_thread(self._scratch.close)
+
+
+async def _let_go(awaited: socket.socket) -> None:
+    """Wait for a command to say that it is there, and let it begin.
+
+    By then all of bubblewrap's processes are bound to this one. If it died before, they might not be, and would run on: so
+    the command begins only on a word that a dead process cannot say.
+    """
+    loop = asyncio.get_running_loop()
+    awaited.setblocking(False)
+    with awaited, contextlib.suppress(OSError):
+        if await loop.sock_recv(awaited, 1):
+            await loop.sock_sendall(awaited, b"\n")
 
 
 def command_environment(environment: Mapping[str, str], *, home: str) -> dict[str, str]:

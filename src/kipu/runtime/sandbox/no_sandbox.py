@@ -90,7 +90,7 @@ class NoSandbox:
             stdin=asyncio.subprocess.PIPE,
             stdout=writing,
             stderr=writing,
-            env={"PATH": OUTER_PATH},
+            env={"PATH": OUTER_PATH, **self._scratch.mark},
             pass_fds=[] if entered is None else [entered],
             start_new_session=True,
             cwd="/",

@@ -6,17 +6,22 @@ import contextlib
 import fcntl
 import os
 import shutil
+import signal
 import tempfile
 from pathlib import Path
 
+from kipu.runtime.sandbox.process_tree import marked_processes, send_signal
+
 PREFIX = "kipu-shell-"
 LOCK_NAME = "lock"
+MARK_NAME = "KIPU_SCRATCH"
 
 
 class Scratch:
     """Hold a directory that lives as long as this object, and no longer than the process.
 
-    A lock tells the directories in use from those that a crash left behind; making one removes the latter.
+    A lock tells the directories in use from those that a crash left behind; making one removes the latter, and ends what
+    still runs of their sessions.
     """
 
     def __init__(self, parent: Path | None = None) -> None:
@@ -26,6 +31,11 @@ class Scratch:
         self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place)).resolve()
         self._lock: int | None = os.open(self.path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    @property
+    def mark(self) -> dict[str, str]:
+        """Return the variable by which a process outside of the sandbox is known to belong to this session."""
+        return {MARK_NAME: str(self.path)}
 
     def directory(self, name: str, *, owner: int | None = None) -> Path:
         """Return a directory in it, made for `owner` when it is not there."""
@@ -58,6 +68,9 @@ def _remove_abandoned(parent: Path) -> None:
             descriptor = os.open(place / LOCK_NAME, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                # A bubblewrap whose monitor was killed in the middle of its start waits for ever.
+                mark = f"{MARK_NAME}={place.resolve()}\0"
+                send_signal(marked_processes(os.fsencode(mark)), signal.SIGKILL)
                 shutil.rmtree(place, ignore_errors=True)
             finally:
                 os.close(descriptor)

@@ -6,11 +6,18 @@ import shutil
 
 from kipu.runtime.sandbox.limits import CommandLimits
 
+# Says on standard input, a socket, that it is there, and goes on only when it is told to.
+AWAIT = "echo >&0 && read -r go <&0 || exit 125; exec </dev/null; "
 
-def limited_shell(command: str, limits: CommandLimits, *, max_tasks: int) -> list[str]:
-    """Return the arguments that set the limits and become the shell that reads `command`."""
+
+def limited_shell(command: str, limits: CommandLimits, *, max_tasks: int, is_awaiting: bool = False) -> list[str]:
+    """Return the arguments that set the limits and become the shell that reads `command`.
+
+    With `is_awaiting` it first waits for a word through standard input, and ends when nobody is there to say it.
+    """
     shell = shutil.which("bash", path="/usr/bin:/bin:/usr/local/bin") or "/bin/sh"
-    return ["/bin/sh", "-c", _limit_script(limits, max_tasks), "sh", shell, "-c", command]
+    script = (AWAIT if is_awaiting else "") + _limit_script(limits, max_tasks)
+    return ["/bin/sh", "-c", script, "sh", shell, "-c", command]
 
 
 def _limit_script(limits: CommandLimits, max_tasks: int) -> str:
