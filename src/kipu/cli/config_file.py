@@ -12,6 +12,7 @@ from typing import Any
 from kipu.errors import ConfigurationError
 
 _TABLE = re.compile(r"\s*\[")
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class ConfigFile:
@@ -90,9 +91,11 @@ def _says(text: str, wanted: Mapping[str, Any]) -> bool:
 def _changed(lines: list[str], name: str, value: str | None) -> list[str]:
     """Return the lines with one setting changed. Settings stand before the first table."""
     end = next((index for index, line in enumerate(lines) if _TABLE.match(line)), len(lines))
-    mine = re.compile(rf'\s*(?:{re.escape(name)}|"{re.escape(name)}"|\'{re.escape(name)}\')\s*=')
+    forms = "|".join(re.escape(form) for form in (name, _quoted(name), f"'{name}'"))
+    mine = re.compile(rf"\s*(?:{forms})\s*=")
     at = next((index for index in range(end) if mine.match(lines[index])), None)
-    line = [] if value is None else [f"{name} = {_quoted(value)}"]
+    written = name if _BARE.fullmatch(name) else _quoted(name)
+    line = [] if value is None else [f"{written} = {_quoted(value)}"]
     if at is None:
         return [*lines[:end], *line, *lines[end:]]
     return [*lines[:at], *line, *lines[at + 1 :]]

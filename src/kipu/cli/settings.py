@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kipu.cli.config_file import ConfigFile
 from kipu.errors import ConfigurationError
 
 COLOURS = ("auto", "always", "never")
 TOKENS = ("estimate", "exact")
+SANDBOXES = ("auto", "required", "off")
+SWITCH = ("true", "false")
+WORKSPACES = ("directory", "worktree", "private")
+BUSY = ("queue", "steer")
+# Tables of the file: rules for tools, MCP servers, what one turn may use, and what single tools are given.
+TABLES = ("policy", "mcp", "limits", "credentials")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +37,12 @@ KNOWN: Mapping[str, Known] = {
     "api_key": Known("OPENAI_API_KEY", "the key for it", secret=True),
     "project": Known("KIPU_PROJECT", "the project whose chats `kipu chat` begins and continues"),
     "tokens": Known("KIPU_TOKENS", "how tokens are counted: estimate, or exact (extra tokens)", choices=TOKENS),
+    "sandbox": Known(
+        "KIPU_SANDBOX", "whether commands run shut in: auto (where that works), required, off", choices=SANDBOXES
+    ),
+    "network": Known("KIPU_NETWORK", "whether sandboxed commands reach the network", choices=SWITCH),
+    "workspace": Known("KIPU_WORKSPACE", "where a new session works: directory, worktree, private", choices=WORKSPACES),
+    "busy": Known("KIPU_BUSY", "what a line does that is typed while an agent works: queue, steer", choices=BUSY),
     "colours": Known("KIPU_COLOURS", f"one of {', '.join(COLOURS)}", choices=COLOURS),
 }
 
@@ -61,8 +74,11 @@ def config_path(environment: Mapping[str, str]) -> Path:
 class Settings:
     """Every setting in force: an option of the command wins over the environment, that over the file, that over defaults."""
 
-    def __init__(self, values: Mapping[str, Setting], *, path: Path, unknown: tuple[str, ...]) -> None:
+    def __init__(
+        self, values: Mapping[str, Setting], *, path: Path, unknown: tuple[str, ...], tables: Mapping[str, Any]
+    ) -> None:
         self._values = values
+        self._tables = tables
         self.path = path
         self.unknown = unknown
 
@@ -74,19 +90,29 @@ class Settings:
             ConfigurationError: the file is not TOML, or a value is not one that its setting takes.
         """
         path = config_path(environment)
-        file = ConfigFile(path).read()
+        file = {name: _as_text(name, value) for name, value in ConfigFile(path).read().items()}
         for name in KNOWN:
             if not isinstance(file.get(name, ""), str):
                 raise ConfigurationError(reason=f"{name} in {path} is not text in quotes")
+        tables = {name: file[name] for name in TABLES if name in file}
+        for name, table in tables.items():
+            if not isinstance(table, Mapping):
+                raise ConfigurationError(reason=f"{name} in {path} is not a table, such as [{name}]")
         values = {name: _in_force(name, environment, file, options, path) for name in KNOWN}
         for name, known in KNOWN.items():
             if known.choices and values[name].value not in known.choices:
                 given, choices = values[name], ", ".join(known.choices)
                 raise ConfigurationError(reason=f"{name} is {given.value!r} ({given.source}), not one of {choices}")
-        return cls(values, path=path, unknown=tuple(sorted(name for name in file if name not in KNOWN)))
+        unknown = tuple(sorted(name for name in file if name not in KNOWN and name not in TABLES))
+        return cls(values, path=path, unknown=unknown, tables=tables)
 
     def __getitem__(self, name: str) -> str | None:
         return self._values[name].value
+
+    def table(self, name: str) -> Mapping[str, Any]:
+        """Return a table of the file, empty where it is not there."""
+        found: Mapping[str, Any] = self._tables.get(name, {})
+        return found
 
     def all(self) -> list[Setting]:
         """Return every setting in its order."""
@@ -100,6 +126,12 @@ class Settings:
             for name in names
             if (setting := self._values[name]).value is not None and setting.source == str(self.path)
         }
+
+
+def _as_text(name: str, value: Any) -> Any:
+    """Return a switch as the text that the environment would give."""
+    is_switch = name in KNOWN and KNOWN[name].choices == SWITCH
+    return str(value).lower() if is_switch and isinstance(value, bool) else value
 
 
 def _in_force(
@@ -124,4 +156,15 @@ def _default(name: str, environment: Mapping[str, str]) -> str | None:
         from kipu.wiring import default_store_url
 
         return default_store_url(environment)
-    return {"project": "default", "tokens": "estimate", "colours": "auto"}.get(name)
+    return _DEFAULTS.get(name)
+
+
+_DEFAULTS: Mapping[str, str] = {
+    "project": "default",
+    "tokens": "estimate",
+    "sandbox": "auto",
+    "network": "false",
+    "workspace": "directory",
+    "busy": "queue",
+    "colours": "auto",
+}

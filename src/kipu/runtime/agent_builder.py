@@ -38,9 +38,22 @@ from kipu.runtime.turn_run import TurnRun
 from kipu.runtime.workspaces.checkpoints import CheckpointRecorder, blobs_into
 from kipu.runtime.workspaces.local import LocalWorkspace
 from kipu.runtime.workspaces.provision import WorkspaceProvision
+from kipu.runtime.workspaces.record import WorkspaceRecord
 from kipu.session.turn_story import OpenCall
 
 SPLITTERS = {"shell": commands_of}
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectSettings:
+    """What a project's own files say for the sessions that work in it: rules, servers, and limits that make it only stricter."""
+
+    policy: tuple[PolicyLayer, ...] = ()
+    servers: tuple[McpServerConfig, ...] = ()
+    limits: Mapping[str, Any] | None = None
+
+
+ProjectReader = Callable[[WorkspaceRecord], ProjectSettings]
 OpenModel = Callable[[str | None], ModelClient]
 MoreTools = Callable[[Session], Sequence[Tool]]
 
@@ -50,7 +63,8 @@ class AgentSettings:
     """What every agent of a process is built with, where its session says nothing else.
 
     `policy` are the layers above the session's own. `credentials` are given to the tool they are named for, and to no other.
-    `own_places` (Kipu's data) are closed to tools also where a workspace contains them.
+    `own_places` (Kipu's data) are closed to tools also where a workspace contains them. `project` reads what the project
+    around a workspace adds; it may block, and raises ConfigurationError.
     """
 
     workspaces: Path
@@ -62,6 +76,7 @@ class AgentSettings:
     limits: TurnLimits = field(default_factory=TurnLimits)
     own_places: tuple[Path, ...] = ()
     checkpoints: bool = True
+    project: ProjectReader | None = None
 
 
 class CodingAgentBuilder:
@@ -94,6 +109,7 @@ class CodingAgentBuilder:
         metadata = session.head.metadata
         model = self.model(metadata.get("model"))
         workspace = await self.open_workspace(session)
+        project = await self._project(workspace)
         environment = _environment(metadata.get("env"))
         tools, is_sandboxed = await self._tools(session, workspace)
         parts = AgentParts(
@@ -101,7 +117,7 @@ class CodingAgentBuilder:
             Toolbox(tools),
             workspace=workspace,
             policy=ToolPolicy(
-                self._settings.policy,
+                (*self._settings.policy, *project.policy),
                 splitters=SPLITTERS,
                 unsandboxed=frozenset() if is_sandboxed else frozenset({"shell"}),
             ),
@@ -109,9 +125,9 @@ class CodingAgentBuilder:
             environment=environment,
             credentials=lambda name: self._settings.credentials.get(name, {}),
             checkpoint=self._checkpoint(session, workspace) if self._settings.checkpoints else None,
-            servers=self._servers(session, workspace),
+            servers=self._servers(session, workspace, more=project.servers),
             instruction=coding_instruction(workspace, project_text=await asyncio.to_thread(project_text, workspace)),
-            limits=_limits(self._settings.limits, metadata.get("limits")),
+            limits=_limits(_limits(self._settings.limits, project.limits), metadata.get("limits")),
         )
         await self._fit_window(session, model)
         return Agent(session, parts, manager=self._manager, observer=self._observer)
@@ -179,11 +195,19 @@ class CodingAgentBuilder:
 
         return record
 
-    def _servers(self, session: Session, workspace: LocalWorkspace) -> McpServers | None:
-        if not self._settings.servers:
+    async def _project(self, workspace: LocalWorkspace) -> ProjectSettings:
+        read = self._settings.project
+        return ProjectSettings() if read is None else await asyncio.to_thread(read, workspace.record)
+
+    def _servers(
+        self, session: Session, workspace: LocalWorkspace, *, more: Sequence[McpServerConfig]
+    ) -> McpServers | None:
+        taken = {config.name for config in self._settings.servers}
+        configs = (*self._settings.servers, *(config for config in more if config.name not in taken))
+        if not configs:
             return None
         return McpServers(
-            self._settings.servers,
+            configs,
             environment=os.environ,
             mark=session.session_id,
             now=time.monotonic,
