@@ -6,8 +6,7 @@ import asyncio
 import contextlib
 import os
 import secrets
-import select
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -115,15 +114,3 @@ async def appears(condition: Callable[[], object], *, wait_s: float = 20.0) -> N
     async with asyncio.timeout(wait_s):
         while not await asyncio.to_thread(condition):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-
-
-def wait_for_ends(processes: Iterable[int], *, wait_s: float = 20.0) -> list[int]:
-    """Wait until these processes have ended; return those that did not."""
-    left = []
-    for process in processes:
-        with contextlib.suppress(ProcessLookupError):
-            descriptor = os.pidfd_open(process)
-            if not select.select([descriptor], [], [], wait_s)[0]:
-                left.append(process)
-            os.close(descriptor)
-    return left
