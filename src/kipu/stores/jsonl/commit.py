@@ -281,9 +281,12 @@ class Commit:
         if len(fine) > 1:
             for draft in fine:
                 _log(draft).begin_sync(sum(map(len, draft.lines)))
-            list(self._pool.map(self._sync_all, [fine[lane::SYNC_LANES] for lane in range(SYNC_LANES)]))
-        else:
-            self._sync_all(fine)
+        lanes = [fine[lane::SYNC_LANES] for lane in range(min(SYNC_LANES, len(fine)))]
+        others = [self._pool.submit(self._sync_all, lane) for lane in lanes[1:]]
+        for lane in lanes[:1]:
+            self._sync_all(lane)
+        for other in others:
+            other.result()
         for draft in drafts:
             if draft.error is None:
                 self._keep(draft)
