@@ -27,6 +27,9 @@
     │   ├── LeaseRequiredError
     │   └── ConflictError
     ├── AccessDeniedError
+    ├── TurnEndedError                  a running turn is to end; what is open in it is closed
+    │   ├── TurnStoppedError
+    │   └── TurnLimitError
     ├── WorkspaceError                  the files cannot be reached as asked; none was changed
     │   ├── PathOutsideError
     │   ├── PathNotFoundError
@@ -257,6 +260,24 @@ class AccessDeniedError(KipuError):
     """{principal} may not {verb} session {session_id!r}. Ask its owner."""
 
     code = "access_denied"
+
+
+class TurnEndedError(KipuError):
+    """The turn is to end."""
+
+    code = "turn_ended"
+
+
+class TurnStoppedError(TurnEndedError):
+    """Somebody asked the turn to end ({mode}). What it had is kept; send another message to go on."""
+
+    code = "turn_stopped"
+
+
+class TurnLimitError(TurnEndedError):
+    """The turn was ended: {reason}. Send another message to go on, or raise the limit."""
+
+    code = "turn_limit"
 
 
 class WorkspaceError(KipuError):

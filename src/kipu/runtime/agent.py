@@ -84,7 +84,7 @@ class Agent:
 
     async def run_turn(self, turn: Turn, control: TurnControl) -> TurnRun:
         """Run one entered turn to where it ends or parks, and return how it went."""
-        run = TurnRun(self.session, turn, control)
+        run = TurnRun(self.session, turn, control=control)
         self._running += 1
         try:
             await run.load()
@@ -142,7 +142,7 @@ class Agent:
             toolbox=parts.toolbox,
         )
 
-    def decide(self, spec: ToolSpec | None, subject: str, principal: Principal) -> PolicyDecision:
+    def decide(self, spec: ToolSpec | None, subject: str, *, principal: Principal) -> PolicyDecision:
         """Return what policy says now; the session's own rules only narrow it (A19)."""
         return self.parts.policy.narrowed(session_rules(self.session.head.metadata)).decide(
             spec, subject, principal=principal

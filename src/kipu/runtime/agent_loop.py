@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 
-from kipu.errors import ModelError
+from kipu.errors import ModelError, TurnLimitError, TurnStoppedError
 from kipu.manager.turn import Outcome
 from kipu.runtime.boundary import Boundary
 from kipu.runtime.compaction import Compaction
 from kipu.runtime.model_step import ModelStep
 from kipu.runtime.tool_step import ToolStep
 from kipu.runtime.tools.toolbox import Toolbox
-from kipu.runtime.turn_budget import TurnBudget, TurnLimitReached
-from kipu.runtime.turn_control import HANDOVER, TurnStopped
+from kipu.runtime.turn_budget import TurnBudget
+from kipu.runtime.turn_control import HANDOVER
 from kipu.runtime.turn_run import TurnRun
 
 
@@ -43,13 +43,13 @@ class AgentLoop:
         """
         try:
             await self._steps(run)
-        except TurnStopped as stopped:
+        except TurnStoppedError as stopped:
             if stopped.mode == HANDOVER:
                 run.turn.leave_open()
             else:
                 await self._end(run, "cancelled" if stopped.mode == "stop" else "interrupted")
-        except TurnLimitReached as limit:
-            await self._end(run, "failed", error=str(limit))
+        except TurnLimitError as limit:
+            await self._end(run, "failed", error=f"{limit.reason} [{limit.code}]")
         except ModelError as error:
             await self._end(run, "failed", error=f"{error} [{error.code}]")
         except asyncio.CancelledError:

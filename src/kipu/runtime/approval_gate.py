@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol
 
 from kipu.errors import KipuError
 from kipu.events.turn import ApprovalRequestEvent
@@ -20,7 +20,14 @@ from kipu.session.turn_story import OpenCall
 
 DEFAULT_TTL_S = 7 * 24 * 3600.0
 APPROVED, DENIED = "approved", "denied"
-Decide: TypeAlias = Callable[[ToolSpec | None, str, Principal], PolicyDecision]
+
+
+class Decide(Protocol):
+    """Say what policy answers."""
+
+    def __call__(self, spec: ToolSpec | None, subject: str, *, principal: Principal) -> PolicyDecision:
+        """Return the answer and the rule that gave it."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +77,7 @@ class ApprovalGate:
             return Verdict("refuse", arguments, str(reason), error_info=word)
         if call.starts and not (tool.spec.is_idempotent and call.starts < tool.spec.max_starts):
             return _interrupted(call, arguments)
-        decision = self._decide(tool.spec, tool.subject(arguments), self._principal)
+        decision = self._decide(tool.spec, tool.subject(arguments), principal=self._principal)
         if decision.answer == "deny":
             return Verdict("refuse", arguments, f"Not allowed: {decision.reason}.", "denied", "denied")
         if call.request is not None:

@@ -72,7 +72,7 @@ class ModelStep:
     async def ask(self, run: TurnRun, *, tools: Sequence[JsonObject]) -> ModelReply:
         """Show the window as it stands, keep the answer, and return it.
 
-        Raises: TurnStopped (what had come is kept), ModelError (all tries and windows failed; what had come is kept).
+        Raises: TurnStoppedError (what had come is kept), ModelError (all tries and windows failed; what had come is kept).
         """
         ladder = self._session.policy.ladder
         try:

@@ -136,8 +136,7 @@ class Orchestrator:
                 self._locks.pop(session.session_id, None)
 
     async def _current(self, session: Session) -> Agent:
-        head = session.head
-        made_from = {"workspace": head.workspace, **{name: head.metadata.get(name) for name in BUILT_FROM}}
+        made_from = _made_from(session)
         kept = self._agents.get(session.session_id)
         if kept is not None and kept.agent.session is session and (kept.made_from == made_from or kept.agent.in_use):
             kept.used_s = self._monotonic_s()
@@ -147,8 +146,15 @@ class Orchestrator:
             del self._agents[session.session_id]
             await kept.agent.aclose()
         agent = await self._builder.build(session)
-        self._agents[session.session_id] = _Kept(agent, made_from, self._monotonic_s())
+        # Building may have found a moved directory, or made one, and said so in the session.
+        made_from = _made_from(session)
+        self._agents[session.session_id] = _Kept(agent, made_from=made_from, used_s=self._monotonic_s())
         return agent
+
+
+def _made_from(session: Session) -> dict[str, object]:
+    head = session.head
+    return {"workspace": head.workspace, **{name: head.metadata.get(name) for name in BUILT_FROM}}
 
 
 class _Kept:
@@ -156,7 +162,7 @@ class _Kept:
 
     __slots__ = ("agent", "made_from", "used_s", "users")
 
-    def __init__(self, agent: Agent, made_from: dict[str, object], used_s: float) -> None:
+    def __init__(self, agent: Agent, *, made_from: dict[str, object], used_s: float) -> None:
         self.agent = agent
         self.made_from = made_from
         self.used_s = used_s

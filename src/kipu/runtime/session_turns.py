@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 from kipu.errors import ConflictError, InputError, KipuError, LeaseLostError, StoreError
 from kipu.events.boundary import NoteEvent
 from kipu.events.event import SessionEvent
 from kipu.events.turn import MessageSettledEvent
 from kipu.manager.manager import SessionManager
+from kipu.manager.rewinding import undoing
 from kipu.manager.session import Session
 from kipu.manager.turn import Turn
 from kipu.ports.principal import Principal
 from kipu.runtime.orchestrator import Orchestrator
+from kipu.runtime.quarantine import Quarantine
 from kipu.runtime.turn_control import TurnControl
-from kipu.runtime.turn_run import TurnRun
+from kipu.runtime.turn_run import read_story
 from kipu.runtime.waiting import waiting_arrivals
 from kipu.session.mailbox import NextTurn, next_turn
+from kipu.session.turn_story import TurnStory
 
 ROLLBACK_REFUSED_NOTE = "kipu.rollback_refused"
 
@@ -25,12 +30,19 @@ class SessionTurns:
     """Run turns of a session whose lock the current task holds."""
 
     def __init__(
-        self, manager: SessionManager, orchestrator: Orchestrator, *, session: Session, principal: Principal
+        self,
+        manager: SessionManager,
+        orchestrator: Orchestrator,
+        *,
+        session: Session,
+        principal: Principal,
+        quarantine: Quarantine | None = None,
     ) -> None:
         self._manager = manager
         self._orchestrator = orchestrator
         self._session = session
         self._principal = principal
+        self._quarantine = quarantine or Quarantine()
 
     async def run_next(self, control: TurnControl) -> int | None:
         """Run the open turn, or the next that the mailbox gives; return when there is more to do (microseconds since 1970).
@@ -43,7 +55,7 @@ class SessionTurns:
             wait_us = self._parked_until_us()
             if wait_us is not None and wait_us > self._manager.now_us():
                 return wait_us if wait_us < _NEVER_US else None
-            await self._run(self._session.resumed_turn(principal=self._principal), control)
+            await self._resume(control)
         else:
             plan = await self._plan()
             if not plan.consumes:
@@ -55,6 +67,19 @@ class SessionTurns:
                 return self._manager.now_us()
         due_at = self._session.head.due_at
         return None if due_at is None else _micros(due_at)
+
+    async def _resume(self, control: TurnControl) -> None:
+        """Go on with the open turn: alone among its likes, if it was taken up before and got nowhere."""
+        turn = self._session.resumed_turn(principal=self._principal)
+        if not (await read_story(self._session)).resumed_in_vain:
+            await self._run(turn, control)
+            return
+        give_back = await self._quarantine.enter()
+        control.on_progress = give_back
+        try:
+            await self._run(turn, control)
+        finally:
+            give_back()
 
     def _parked_until_us(self) -> int | None:
         """Return when a parked turn is due; None when the open turn is to go on now."""
@@ -80,33 +105,39 @@ class SessionTurns:
                 await self._session.refresh()
 
     async def _run(self, turn: Turn, control: TurnControl) -> None:
-        run: TurnRun | None = None
         async with turn:
-            control.turn_id = turn.id
+            control.turn_id, turn.at_end = turn.id, self._undoing
             try:
                 async with self._orchestrator.using(self._session) as agent:
-                    run = await agent.run_turn(turn, control)
+                    await agent.run_turn(turn, control)
             except (LeaseLostError, StoreError):
                 raise
             except KipuError as error:  # what is wrong with the agent is the outcome of its turn
                 turn.outcome, turn.error = "failed", f"{error} [{error.code}]"
-        if run is not None and control.mode in ("rollback", "rollback_forced"):
-            await self._roll_back(run, forced=control.mode == "rollback_forced")
 
-    async def _roll_back(self, run: TurnRun, *, forced: bool) -> None:
-        """Undo the turn, unless it did something outside that no rewind takes back."""
+    async def _undoing(self) -> Sequence[SessionEvent]:
+        """Return what undoes the turn that is about to end, if somebody asked for that.
+
+        Something that it did outside is undone by no rewind: the wish is refused then, visibly, unless it was forced.
+        """
+        if self._session.head.stop is None:
+            return ()
+        story = await read_story(self._session)
+        if story.stop_mode not in ("rollback", "rollback_forced"):
+            return ()
         async with self._orchestrator.using(self._session) as agent:
-            tools = [agent.parts.toolbox.find(name) for name in run.story.used_tools]
+            tools = [agent.parts.toolbox.find(name) for name in story.used_tools]
         outside = sorted({tool.spec.name for tool in tools if tool is not None and tool.spec.is_external})
-        if outside and not forced:
-            note = NoteEvent(kind=ROLLBACK_REFUSED_NOTE, data={"turn_id": run.story.turn_id, "tools": outside})
-            await self._session.add_event(note, principal=self._principal)
-            return
+        if outside and story.stop_mode == "rollback":
+            return [_refused(story, tools=outside)]
         try:
-            await self._session.rewind(run.story.started_seq - 1, principal=self._principal)
+            return await undoing(self._session, started_seq=story.started_seq)
         except InputError as error:
-            note = NoteEvent(kind=ROLLBACK_REFUSED_NOTE, data={"turn_id": run.story.turn_id, "reason": str(error)})
-            await self._session.add_event(note, principal=self._principal)
+            return [_refused(story, reason=str(error))]
+
+
+def _refused(story: TurnStory, **why: Any) -> NoteEvent:
+    return NoteEvent(kind=ROLLBACK_REFUSED_NOTE, data={"turn_id": story.turn_id, **why})
 
 
 _NEVER_US = 2**62

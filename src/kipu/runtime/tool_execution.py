@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
-from kipu.errors import KipuError, LeaseLostError, StoreError
+from kipu.errors import KipuError, LeaseLostError, StoreError, TurnStoppedError
 from kipu.events.conversation import ToolResultEvent, ToolStartedEvent
 from kipu.ports.principal import Principal
 from kipu.ports.store import EventStore
@@ -17,7 +17,7 @@ from kipu.ports.workspace import Workspace
 from kipu.runtime.observer import ToolNews, TurnObserver
 from kipu.runtime.tools.result_limit import limited
 from kipu.runtime.tools.toolbox import Toolbox
-from kipu.runtime.turn_control import HANDOVER, TurnStopped
+from kipu.runtime.turn_control import HANDOVER
 from kipu.runtime.turn_run import TurnRun
 from kipu.session.turn_story import OpenCall
 
@@ -86,8 +86,8 @@ class ToolExecution:
 
         return make
 
-    async def run(self, run: TurnRun, call: OpenCall, arguments: JsonObject) -> None:
-        """Run the call and append its result. Raises: TurnStopped (the call is left open), LeaseLostError, StoreError."""
+    async def run(self, run: TurnRun, call: OpenCall, *, arguments: JsonObject) -> None:
+        """Run the call and append its result. Raises: TurnStoppedError (the call is left open), LeaseLostError, StoreError."""
         tool = self._toolbox.find(call.call.tool_name)
         if tool is None:
             return
@@ -99,7 +99,7 @@ class ToolExecution:
         await run.add(await self._event(call, arguments, result, context))
 
     async def _bounded(self, run: TurnRun, tool: Tool, arguments: JsonObject, context: ToolContext) -> ToolResult:
-        """Return the result within the tool's time, or when the turn is stopped, end the tool and raise TurnStopped."""
+        """Return the result within the tool's time, or when the turn is stopped, end the tool and raise TurnStoppedError."""
         work = asyncio.ensure_future(tool.run(arguments, context))
         stopped = asyncio.ensure_future(run.control.wait())
         try:
@@ -108,7 +108,7 @@ class ToolExecution:
                 return _outcome(tool, work)
             await self._end(work, tool)
             if stopped.done():
-                raise TurnStopped(run.control.mode or "stop")
+                raise TurnStoppedError(mode=run.control.mode or "stop")
             text = f"{tool.spec.name} was ended after {tool.spec.timeout_s:g} s without a result."
             return ToolResult(text, is_error=True, error_info="timeout")
         except asyncio.CancelledError:

@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from itertools import groupby
 from typing import Any
 
+from kipu.errors import TurnStoppedError
 from kipu.events.conversation import ToolResultEvent
 from kipu.events.event import SessionEvent
 from kipu.events.turn import ApprovalDecisionEvent
 from kipu.runtime.approval_gate import DENIED, ApprovalGate, Verdict
 from kipu.runtime.tool_execution import ToolExecution
-from kipu.runtime.turn_control import TurnStopped
 from kipu.runtime.turn_run import TurnRun
 from kipu.session.turn_story import OpenCall
 
@@ -38,7 +38,7 @@ class ToolStep:
     async def settle(self, run: TurnRun) -> bool:
         """Run the open calls to their results; return False when the turn was parked for a person instead.
 
-        Raises: TurnStopped; the calls are open then, and `close` ends them.
+        Raises: TurnStoppedError; the calls are open then, and `close` ends them.
         """
         while run.story.open_calls:
             await run.catch_up()
@@ -96,7 +96,10 @@ class ToolStep:
                 await self._together(run, batch)
 
     async def _together(self, run: TurnRun, batch: Sequence[Judged]) -> None:
-        tasks = [asyncio.ensure_future(self._execution.run(run, call, verdict.arguments)) for call, verdict in batch]
+        tasks = [
+            asyncio.ensure_future(self._execution.run(run, call, arguments=verdict.arguments))
+            for call, verdict in batch
+        ]
         try:
             outcomes = await asyncio.gather(*tasks, return_exceptions=True)
         except asyncio.CancelledError:
@@ -105,7 +108,7 @@ class ToolStep:
             await asyncio.gather(*tasks, return_exceptions=True)
             raise
         for failure in outcomes:
-            if isinstance(failure, BaseException) and not isinstance(failure, TurnStopped):
+            if isinstance(failure, BaseException) and not isinstance(failure, TurnStoppedError):
                 raise failure
         run.control.check()
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kipu.errors import TurnLimitError
 from kipu.ports.model import ModelClient
 from kipu.runtime.spending import Spent, TurnLimits, exceeded, price_usd, usage_from_json
 from kipu.runtime.turn_run import TurnRun
 
 MOST_VAIN_TRIES = 5  # a turn that kills its process each time is not taken up for ever
-
-
-class TurnLimitReached(Exception):  # noqa: N818 - a signal within the turn, not an error
-    """The turn has been enough."""
 
 
 class TurnBudget:
@@ -36,12 +33,12 @@ class TurnBudget:
         return self._spent.with_seconds(self._monotonic_s() - self._began_s)
 
     def check(self, run: TurnRun) -> None:
-        """Raise TurnStopped or TurnLimitReached when the turn is to end."""
+        """Raise TurnStoppedError or TurnLimitError when the turn is to end."""
         run.control.check()
         if run.story.resumed_in_vain > MOST_VAIN_TRIES:
-            raise TurnLimitReached(
-                f"the turn was taken up {run.story.resumed_in_vain} times and never got anywhere; it is given up"
+            raise TurnLimitError(
+                reason=f"the turn was taken up {run.story.resumed_in_vain} times and never got anywhere; it is given up"
             )
         reached = exceeded(self.spent(run), self._limits)
         if reached is not None:
-            raise TurnLimitReached(reached)
+            raise TurnLimitError(reason=reached)

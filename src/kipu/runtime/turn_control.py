@@ -5,19 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
+
+from kipu.errors import TurnStoppedError
+from kipu.session.turn_story import strongest_stop
 
 StopMode: TypeAlias = Literal["stop", "interrupt", "rollback", "rollback_forced"]
-STOP_MODES: tuple[str, ...] = get_args(StopMode)
 HANDOVER = "handover"  # this process ends: the turn stays open, and another worker takes it up
-
-
-class TurnStopped(Exception):  # noqa: N818 - a signal within the turn, not an error
-    """Somebody asked the turn to end."""
-
-    def __init__(self, mode: str) -> None:
-        super().__init__(mode)
-        self.mode = mode
 
 
 class TurnControl:
@@ -26,6 +20,7 @@ class TurnControl:
     def __init__(self) -> None:
         self.mode: str | None = None
         self.turn_id: str | None = None  # the turn that runs under it
+        self.on_progress: Callable[[], object] | None = None  # called when the turn has got somewhere
         self._stopped = asyncio.Event()
         self._listeners: list[Callable[[], object]] = []
 
@@ -35,17 +30,19 @@ class TurnControl:
         return self._stopped.is_set()
 
     def stop(self, mode: str = "stop") -> None:
-        """End the turn; the first one who asks says how."""
-        if self.mode is None:
+        """End the turn; of several who ask, the one who asks for most says how. A handover ends nothing and stays one."""
+        if self.mode is not None:
+            self.mode = self.mode if self.mode == HANDOVER else strongest_stop(self.mode, mode)
+        else:
             self.mode = mode
             self._stopped.set()
             for listener in list(self._listeners):
                 listener()
 
     def check(self) -> None:
-        """Raise TurnStopped when somebody asked."""
+        """Raise TurnStoppedError when somebody asked."""
         if self.mode is not None:
-            raise TurnStopped(self.mode)
+            raise TurnStoppedError(mode=self.mode)
 
     @contextmanager
     def on_stop(self, listener: Callable[[], object]) -> Iterator[None]:
@@ -59,7 +56,7 @@ class TurnControl:
             self._listeners.remove(listener)
 
     async def sleep(self, seconds: float) -> None:
-        """Wait, but not longer than until somebody asks. Raises: TurnStopped."""
+        """Wait, but not longer than until somebody asks. Raises: TurnStoppedError."""
         try:
             async with asyncio.timeout(seconds):
                 await self._stopped.wait()

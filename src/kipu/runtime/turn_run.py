@@ -18,7 +18,7 @@ class TurnRun:
     `story` is what the log says and nothing else, so a turn that is taken up again after a crash goes on from the same place.
     """
 
-    def __init__(self, session: Session, turn: Turn, control: TurnControl) -> None:
+    def __init__(self, session: Session, turn: Turn, *, control: TurnControl) -> None:
         self.session = session
         self.turn = turn
         self.control = control
@@ -43,6 +43,8 @@ class TurnRun:
                 if event.seq > self._seen:
                     self.story.take(event)
             self._seen = max(self._seen, stored[-1].seq)
+        if self.control.on_progress is not None and not self.story.resumed_in_vain:
+            self.control.on_progress()
         return stored
 
     async def catch_up(self) -> None:

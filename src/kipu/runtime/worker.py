@@ -19,6 +19,7 @@ from kipu.manager.manager import SessionManager
 from kipu.ports.principal import LOCAL_ID, Principal
 from kipu.ports.store import StoredEvent
 from kipu.runtime.orchestrator import Orchestrator
+from kipu.runtime.quarantine import Quarantine
 from kipu.runtime.session_turns import SessionTurns
 from kipu.runtime.turn_control import HANDOVER, TurnControl
 
@@ -67,6 +68,7 @@ class Worker:
         self._running: dict[str, _Running] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._watchers: list[asyncio.Task[None]] = []
+        self._quarantine = Quarantine()
         self._is_draining = False
         self._idle = asyncio.Event()
         self._idle.set()
@@ -175,7 +177,13 @@ class Worker:
                 self._later(session_id, RETRY_S)
                 return
             try:
-                turns = SessionTurns(self._manager, self._orchestrator, session=session, principal=owner)
+                turns = SessionTurns(
+                    self._manager,
+                    self._orchestrator,
+                    session=session,
+                    principal=owner,
+                    quarantine=self._quarantine,
+                )
                 due_us = await turns.run_next(running.control)
             finally:
                 await session.lock.release()
