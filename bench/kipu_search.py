@@ -43,6 +43,7 @@ async def _search(fixture: Path, *, store: str, messages: int) -> dict[str, floa
     report: dict[str, float] = {}
     shown_ms = 0.0
     async with await open_manager(store_url(store, fixture)) as manager:
+        await manager.catch_up_index()  # a fixture of an older Kipu may have an index that is made anew
         for name, text in query_texts(messages).items():
             query = SearchQuery(phrases_of(text), limit=LIMIT)
             report[f"{name} ms"], report[f"{name} hits"] = await _median_ms(lambda q=query: manager.store.search(q))
