@@ -11,6 +11,7 @@ from kipu.errors import SessionNotFoundError
 from kipu.events.event import SessionEvent
 from kipu.manager.loader import item_of
 from kipu.manager.manager import SessionManager
+from kipu.manager.session import Session
 from kipu.ports.principal import Principal
 from kipu.runtime.approvals import ApprovalDesk
 from kipu.runtime.control import ControlLane
@@ -67,21 +68,36 @@ class MessageBus:
         key = event.session_key()
         async with self._places, self._turns.of(f"{caller.tenant}\0{key}"):
             session = await self._manager.get_or_create(key, principal=caller)
-            await session.refresh()  # its own policy may have been set elsewhere
-            receipt = await self._receiver.take(
-                session,
-                event,
-                policy=BusyPolicy.resolve(
-                    message=event.policy,
-                    session=session.head.metadata.get(SESSION_POLICY),
-                    channel=self._channel_policies.get(event.channel),
-                    default=self._default_policy,
-                ),
-                delivers=event.address.channel in self._delivering,
-                principal=caller,
-            )
+            receipt = await self._take(session, event, caller)
         self._wake(receipt.session_id)
         return receipt
+
+    async def send(self, session_id: str, event: InboundEvent, *, principal: Principal | None = None) -> Receipt:
+        """Put a message into this very session, wherever its key leads by now; the rest is as with `publish`.
+
+        Raises: SessionNotFoundError, and what `publish` raises.
+        """
+        caller = principal or self._manager.principal
+        async with self._places, self._turns.of(f"{caller.tenant}\0{session_id}"):
+            session = await self._manager.open(session_id, principal=caller)
+            receipt = await self._take(session, event, caller)
+        self._wake(receipt.session_id)
+        return receipt
+
+    async def _take(self, session: Session, event: InboundEvent, caller: Principal) -> Receipt:
+        await session.refresh()  # its own policy may have been set elsewhere
+        return await self._receiver.take(
+            session,
+            event,
+            policy=BusyPolicy.resolve(
+                message=event.policy,
+                session=session.head.metadata.get(SESSION_POLICY),
+                channel=self._channel_policies.get(event.channel),
+                default=self._default_policy,
+            ),
+            delivers=event.address.channel in self._delivering,
+            principal=caller,
+        )
 
     async def subscribe(
         self, session_id: str, *, after: int | None = None, principal: Principal | None = None
