@@ -33,19 +33,28 @@ async def rewind_session(
                 reason=f"turn {session.head.open_turn} of session {session.session_id} is still open; stop it first"
             )
         target = await _before_turns(session, turns) if to_seq is None else await _boundary(session, to_seq)
-        anchors = await anchors_at(session.history, target)
-        undone = await _undone_messages(session, target)
-        rewind = RewindEvent(
-            to_seq=target,
-            instruction_seq=anchors["instruction_seq"],
-            compaction_seq=anchors["compaction_seq"],
-            window_seq=anchors["window_seq"],
-            previous_seq=session.head.rewind_seq,
-        )
-        batch: list[SessionEvent] = [rewind]
-        if undone:
-            batch.append(MessageSettledEvent(seqs=undone, reason="superseded"))
-        return (await session.add_events(batch, principal=principal))[0]
+        return (await session.add_events(await _batch(session, target), principal=principal))[0]
+
+
+async def undoing(session: Session, *, started_seq: int) -> list[SessionEvent]:
+    """Return what undoes the newest turn, to be appended in one batch with its end: no crash falls between the two.
+
+    Raises: InputError: it did not begin at a boundary.
+    """
+    return await _batch(session, await _boundary(session, started_seq - 1))
+
+
+async def _batch(session: Session, target: int) -> list[SessionEvent]:
+    anchors = await anchors_at(session.history, target)
+    undone = await _undone_messages(session, target)
+    rewind = RewindEvent(
+        to_seq=target,
+        instruction_seq=anchors["instruction_seq"],
+        compaction_seq=anchors["compaction_seq"],
+        window_seq=anchors["window_seq"],
+        previous_seq=session.head.rewind_seq,
+    )
+    return [rewind, MessageSettledEvent(seqs=undone, reason="superseded")] if undone else [rewind]
 
 
 async def _visible_back(session: Session, until: int, *, after: int = 0) -> list[SessionEvent]:

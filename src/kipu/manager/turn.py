@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
@@ -53,14 +53,14 @@ class Turn:
         self.outcome: Outcome = "completed"
         self.usage: dict[str, Any] | None = None
         self.error: str | None = None
+        # What goes into one append with the turn's end, given the log as it stands then: asked again when the log moved.
+        self.at_end: Callable[[], Awaitable[Sequence[SessionEvent]]] | None = None
 
     async def add_event(self, event: SessionEvent) -> SessionEvent:
         """Append one event of this turn and return it as stored."""
         return (await self.add_events([event]))[0]
 
-    async def add_events(
-        self, events: list[SessionEvent], *, expected_seq: int | None = None
-    ) -> list[SessionEvent]:
+    async def add_events(self, events: list[SessionEvent], *, expected_seq: int | None = None) -> list[SessionEvent]:
         """Append events of this turn as one batch, such as an answer with all its calls."""
         stamped = [event if event.turn_id else with_fields(event, {"turn_id": self.id}) for event in events]
         return await self._session.add_events(
@@ -90,7 +90,9 @@ class Turn:
             try:
                 with suppress(KipuError):  # what stopped it is what the caller gets
                     if not self.was_resumed:
-                        await self._end_if_open()  # its beginning may be in the log all the same: then its end must be too
+                        await (
+                            self._end_if_open()
+                        )  # its beginning may be in the log all the same: then its end must be too
             finally:
                 await self._leave()
             raise
@@ -151,7 +153,7 @@ class Turn:
     async def _finish(self, error: BaseException | None) -> None:
         self._judge(error)
         try:
-            await self.add_event(self._finished())
+            await (self._end() if error is None else self.add_event(self._finished()))
         except LeaseLostError:
             if error is None:
                 raise
@@ -159,6 +161,17 @@ class Turn:
             with suppress(KipuError):
                 await self._end_if_open()
             raise
+
+    async def _end(self) -> None:
+        while True:
+            await self._session.refresh()
+            last_seq = self._session.history.last_seq
+            also = await self.at_end() if self.at_end is not None else ()
+            try:
+                await self.add_events([self._finished(), *also], expected_seq=last_seq if self.at_end else None)
+            except ConflictError:  # something came in, maybe a wish to undo the turn: look again
+                continue
+            return
 
     def _judge(self, error: BaseException | None) -> None:
         if isinstance(error, asyncio.CancelledError):

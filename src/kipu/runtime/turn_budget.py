@@ -9,7 +9,7 @@ from kipu.ports.model import ModelClient
 from kipu.runtime.spending import Spent, TurnLimits, exceeded, price_usd, usage_from_json
 from kipu.runtime.turn_run import TurnRun
 
-MOST_VAIN_TRIES = 5  # a turn that kills its process each time is not taken up for ever
+MOST_VAIN_TRIES = 9  # a turn that kills its process each time is not taken up for ever
 
 
 class TurnBudget:

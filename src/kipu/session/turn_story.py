@@ -23,6 +23,8 @@ from kipu.events.turn import (
     TurnSteeredEvent,
 )
 
+STOP_MODES = ("stop", "interrupt", "rollback", "rollback_forced")  # who asks for most says how a turn ends
+
 
 @dataclass(slots=True)
 class OpenCall:
@@ -138,9 +140,18 @@ def _decision(story: TurnStory, event: ApprovalDecisionEvent) -> None:
             call.decision = event  # the first one is the one that counts
 
 
+def strongest_stop(mode: str | None, other: str) -> str:
+    """Return which of two wishes to end a turn is met, whichever came first: a crash must not change it."""
+    return other if mode is None or _strength(other) > _strength(mode) else mode
+
+
+def _strength(mode: str) -> int:
+    return STOP_MODES.index(mode) if mode in STOP_MODES else -1
+
+
 def _stop(story: TurnStory, event: StopRequestedEvent) -> None:
     if event.turn_id == story.turn_id:
-        story.stop_mode = event.mode
+        story.stop_mode = strongest_stop(story.stop_mode, event.mode)
 
 
 _HANDLERS: dict[type[SessionEvent], Callable[[TurnStory, Any], None]] = {
