@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from kipu.context.digest import window_digest
 from kipu.context.item import Item
 from kipu.context.policy import WindowPolicy
 from kipu.context.rendering import SHAPES
@@ -100,7 +101,9 @@ def _meet_all_again(window: Window) -> None:
 
 def _state(window: Window, targets: list[str]) -> list[Any]:
     shown = [window.messages(target, provider="p", model="m") for target in targets]
-    return [shown, window.overflow(), window.tokens, window.message_count, window.missing, window.start_seq]
+    digest = window.digest(provider="p", model="m")
+    assert digest == window_digest(window.messages(provider="p", model="m").messages)
+    return [digest, shown, window.overflow(), window.tokens, window.message_count, window.missing, window.start_seq]
 
 
 @given(words=_LOGS, ladder=st.sampled_from(["normal", "normal", "strict"]), warm=st.booleans(), targets=_TARGETS)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import orjson
-
+from kipu.context.canonical import canonical
 from kipu.context.item import Item
 from kipu.context.neutral import Message
 from kipu.context.policy import WindowPolicy
@@ -17,16 +14,6 @@ from kipu.context.rendering import RENDERER_VERSION, Rendering
 from kipu.context.window import Window
 from kipu.errors import InvalidQueryError
 from kipu.events.conversation import ModelCallEvent
-
-
-def canonical(value: Any) -> bytes:
-    """Return JSON with sorted names, no spaces and plain UTF-8: the same bytes for the same data, on every machine."""
-    if not _has_float(value):
-        try:
-            return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
-        except TypeError:
-            pass  # integers beyond 64 bits, which only a log that was never normalised has
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
 
 
 def window_digest(messages: Sequence[Message]) -> str:
@@ -75,14 +62,3 @@ def replay(items: Iterable[Item], call: ModelCallEvent) -> Replay:
     digest = window_digest(rendering.messages)
     recorded = record.get("digest")
     return Replay(rendering, digest, digest == recorded if isinstance(recorded, str) else None)
-
-
-def _has_float(value: Any) -> bool:
-    """Say whether a number in it is written in more than one way by the encoders that there are."""
-    if type(value) is str:
-        return False
-    if type(value) is dict:
-        return any(type(item) is not str and _has_float(item) for item in value.values())
-    if type(value) is list:
-        return any(type(item) is not str and _has_float(item) for item in value)
-    return type(value) is float

@@ -9,6 +9,7 @@ from typing import Any
 
 from kipu.context.adjustment import Adjustment
 from kipu.context.anthropic import AnthropicShape
+from kipu.context.canonical import GrowingDigest
 from kipu.context.copying import Nested, copies, nested_in
 from kipu.context.exchange import Exchange
 from kipu.context.gemini import GeminiShape
@@ -59,6 +60,7 @@ class Compiled:
     messages: list[Message] = field(default_factory=list)
     nested: list[Nested] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)  # where the messages of each exchange begin
+    hashed: GrowingDigest = field(default_factory=GrowingDigest)
 
     def take(self, exchanges: Sequence[Exchange], *, until: int) -> None:
         """Render the exchanges before `until` for good."""
@@ -89,6 +91,7 @@ class Compiled:
         ]
         self.starts = [start - begin + first for start in self.starts[count:]]
         self.done -= count
+        self.hashed = GrowingDigest()
         return True
 
     def start(self, messages: Sequence[Message]) -> None:
@@ -106,6 +109,19 @@ class Compiled:
 
     def finished(self, exchanges: Sequence[Exchange]) -> tuple[list[Message], list[Adjustment]]:
         """Return copies of everything compiled, followed by the exchanges that may still change."""
+        tail, adjustments = self._end(exchanges)
+        messages = copies(self.messages, self.nested)
+        messages[-1:] = [copied for message in tail for copied in copies([message], nested_in(message))]
+        return messages, adjustments
+
+    def digest(self, exchanges: Sequence[Exchange]) -> str:
+        """Return the digest of what `finished` returns copies of."""
+        tail, _ = self._end(exchanges)
+        kept = self.messages[:-1]
+        return self.hashed.of([*kept, *tail], fixed=len(kept))
+
+    def _end(self, exchanges: Sequence[Exchange]) -> tuple[list[Message], list[Adjustment]]:
+        """Return the last message compiled and those of the exchanges that may still change, and all adjustments."""
         reader = self.shape.reader
         kept, seen = len(reader.notes), set(reader.seen)
         tail = self.messages[-1:]
@@ -115,9 +131,7 @@ class Compiled:
         adjustments = reader.notes.copy()
         del reader.notes[kept:]
         reader.seen = seen
-        messages = copies(self.messages, self.nested)
-        messages[-1:] = [copied for message in tail for copied in copies([message], nested_in(message))]
-        return messages, adjustments
+        return tail, adjustments
 
 
 def compile_for(target: str, reader: Reader) -> Compiled:

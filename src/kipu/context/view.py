@@ -70,9 +70,7 @@ class WindowView:
         """
         # Media are not kept as base64: they would hold several times the memory of the log.
         keep = not reader.media or not any(exchange.media_count for exchange in exchanges)
-        compiled = self._compiled_for(target, reader, head=head, keep=keep)
-        self._settle(exchanges)
-        compiled.take(exchanges, until=self._steady)
+        compiled = self._compiled_for(target, reader, exchanges=exchanges, head=head, keep=keep)
         messages, notes = compiled.finished(exchanges)
         fixed = sum(item.tokens for item in head if item is not None)
         return Rendering(
@@ -84,9 +82,20 @@ class WindowView:
             message_count=len(messages),
         )
 
+    def digest(self, reader: Reader, *, exchanges: Sequence[Exchange], head: tuple[Item | None, Item | None]) -> str:
+        """Return the digest of the neutral messages for a reader, whom no media are given."""
+        return self._compiled_for("neutral", reader, exchanges=exchanges, head=head, keep=True).digest(exchanges)
+
     def _compiled_for(
-        self, target: str, reader: Reader, *, head: tuple[Item | None, Item | None], keep: bool
+        self,
+        target: str,
+        reader: Reader,
+        *,
+        exchanges: Sequence[Exchange],
+        head: tuple[Item | None, Item | None],
+        keep: bool,
     ) -> Compiled:
+        """Return what is rendered for good of everything that cannot change any more."""
         key = (target, reader.provider, reader.model)
         compiled = self._compiled.get(key) if keep else None
         if compiled is None:
@@ -96,6 +105,8 @@ class WindowView:
                 while len(self._compiled) >= _READERS_KEPT:
                     del self._compiled[next(iter(self._compiled))]
                 self._compiled[key] = compiled
+        self._settle(exchanges)
+        compiled.take(exchanges, until=self._steady)
         return compiled
 
 

@@ -359,6 +359,12 @@ class Window:
         head = (self._boundaries.shown_instruction, self._boundaries.summary)
         return self._view.render(target, reader, exchanges=self._assembly.exchanges, head=head, adjustments=before)
 
+    def digest(self, *, provider: str | None = None, model: str | None = None) -> str:
+        """Return the digest of the neutral messages, as `window_digest` gives it (C6), for the price of what is new in them."""
+        reader = Reader(self.policy, provider, model)
+        head = (self._boundaries.shown_instruction, self._boundaries.summary)
+        return self._view.digest(reader, exchanges=self._assembly.exchanges, head=head)
+
     def media(self) -> tuple[str, ...]:
         """Return the digests of the blobs that a target would be shown, each once, in their order."""
         found: dict[str, None] = {}

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from kipu.context.digest import canonical, replay, window_digest
+from kipu.context.canonical import canonical
+from kipu.context.digest import replay, window_digest
 from kipu.context.item import Item
 from kipu.context.policy import LADDER, WindowPolicy
 from kipu.context.render import build_window, fit
