@@ -28,18 +28,15 @@ from kipu.runtime.policy.grants import Grants
 from kipu.runtime.policy.tool_policy import PolicyLayer, ToolPolicy
 from kipu.runtime.sandbox.opening import SandboxChoice, open_sandbox
 from kipu.runtime.sandbox.probe import BubblewrapProbe, probe_bubblewrap
-from kipu.runtime.spending import TurnLimits
-from kipu.runtime.tool_execution import Checkpoint
+from kipu.runtime.session_workspaces import SessionWorkspaces
+from kipu.runtime.spending import FREE_PROVIDERS, TurnLimits, load_prices
 from kipu.runtime.tools.default_tools import default_tools
 from kipu.runtime.tools.shell_commands import commands_of
 from kipu.runtime.tools.shell_tools import shell_tools
 from kipu.runtime.tools.toolbox import Toolbox
-from kipu.runtime.turn_run import TurnRun
-from kipu.runtime.workspaces.checkpoints import CheckpointRecorder, blobs_into
 from kipu.runtime.workspaces.local import LocalWorkspace
 from kipu.runtime.workspaces.provision import WorkspaceProvision
 from kipu.runtime.workspaces.record import WorkspaceRecord
-from kipu.session.turn_story import OpenCall
 
 SPLITTERS = {"shell": commands_of}
 
@@ -103,12 +100,15 @@ class CodingAgentBuilder:
         self.orchestrator: Orchestrator | None = None  # with it, agents may delegate to sessions that it serves
         self.grants = Grants(manager, clock=clock, splitters=SPLITTERS)
         self.provision = WorkspaceProvision(settings.workspaces, own_places=settings.own_places, clock=clock)
+        self.workspaces = SessionWorkspaces(manager, self.provision)
 
     async def build(self, session: Session) -> Agent:
         """Return the session's agent. Raises: ModelError, ConfigurationError, WorkspaceError, SandboxError."""
         metadata = session.head.metadata
         model = self.model(metadata.get("model"))
-        workspace = await self.open_workspace(session)
+        if model.describe().provider not in FREE_PROVIDERS:
+            await asyncio.to_thread(load_prices)
+        workspace = await self.workspaces.open(session)
         project = await self._project(workspace)
         environment = _environment(metadata.get("env"))
         tools, is_sandboxed = await self._tools(session, workspace)
@@ -124,7 +124,7 @@ class CodingAgentBuilder:
             grants=self.grants,
             environment=environment,
             credentials=lambda name: self._settings.credentials.get(name, {}),
-            checkpoint=self._checkpoint(session, workspace) if self._settings.checkpoints else None,
+            checkpoint=await self.workspaces.checkpoint(session, workspace) if self._settings.checkpoints else None,
             servers=self._servers(session, workspace, more=project.servers),
             instruction=coding_instruction(workspace, project_text=await asyncio.to_thread(project_text, workspace)),
             limits=_limits(_limits(self._settings.limits, project.limits), metadata.get("limits")),
@@ -138,17 +138,6 @@ class CodingAgentBuilder:
         if key not in self._models:
             self._models[key] = self._open_model(key)
         return self._models[key]
-
-    async def open_workspace(self, session: Session) -> LocalWorkspace:
-        """Return the session's directory, its own private one where its head names none; made again where it is missing."""
-        record = session.head.workspace
-        if record:
-            return (
-                await self.provision.bring_back(record)
-                if record.get("kind") != "directory"
-                else (await self.provision.open(record))
-            )
-        return await self.provision.private(session.session_id)
 
     async def sandbox_probe(self) -> BubblewrapProbe:
         """Return whether commands can be shut in here; tried once."""
@@ -170,6 +159,7 @@ class CodingAgentBuilder:
             session_id=session.session_id,
             probe=await self.sandbox_probe(),
             choice=self._settings.sandbox,
+            writable=_repository(workspace),
             hidden=self._settings.own_places,
             has_network=self._settings.has_network,
         )
@@ -180,20 +170,6 @@ class CodingAgentBuilder:
         if self._more_tools is not None:
             tools += self._more_tools(session)
         return tools, shell.shell.is_sandboxed
-
-    def _checkpoint(self, session: Session, workspace: LocalWorkspace) -> Checkpoint:
-        recorder = CheckpointRecorder(
-            session.add_events, workspace, blobs_into(self._manager.store, session.session_id)
-        )
-
-        async def record(run: TurnRun, call: OpenCall) -> None:
-            async def append(events: Sequence[Any]) -> Sequence[Any]:
-                return await run.add(*events)
-
-            recorder.append = append
-            await recorder.record(turn_id=run.turn.id, call_id=call.id)
-
-        return record
 
     async def _project(self, workspace: LocalWorkspace) -> ProjectSettings:
         read = self._settings.project
@@ -218,6 +194,12 @@ class CodingAgentBuilder:
         policy = policy_for(model, policy=self._manager.policy)
         if session.policy != policy:
             await session.set_policy(policy)
+
+
+def _repository(workspace: LocalWorkspace) -> tuple[Path, ...]:
+    """Return what a worktree's commands must write beside it: the repository it belongs to, by its record, not by its files."""
+    git_dir = workspace.record.git_dir
+    return (Path(git_dir),) if workspace.kind == "worktree" and git_dir else ()
 
 
 def _environment(kept: Any) -> dict[str, str]:

@@ -12,6 +12,7 @@ from kipu.events.turn import ApprovalRequestEvent
 from kipu.ports.principal import Principal
 from kipu.ports.tool import JsonObject, Tool, ToolContext, ToolSpec
 from kipu.runtime.policy.arguments_hash import arguments_hash
+from kipu.runtime.policy.grant import SCOPES, GrantScope
 from kipu.runtime.policy.grants import Grants
 from kipu.runtime.policy.tool_policy import PolicyDecision
 from kipu.runtime.tools.toolbox import Toolbox
@@ -84,7 +85,7 @@ class ApprovalGate:
             return self._by_person(call, arguments)
         if _was_interrupted(run, call):
             return Verdict("ask", arguments, "the same call was interrupted before, and may have had its effect")
-        if decision.answer == "allow" or await self._is_granted(run, tool, arguments):
+        if decision.answer == "allow" or await self._is_granted(run, tool, arguments, layer=decision.layer):
             return Verdict("run", arguments)
         return Verdict("ask", arguments, decision.reason)
 
@@ -108,11 +109,15 @@ class ApprovalGate:
             return Verdict("refuse", arguments, "The approval came too late.", "expired", "denied")
         return Verdict("run", arguments)
 
-    async def _is_granted(self, run: TurnRun, tool: Tool, arguments: JsonObject) -> bool:
+    async def _is_granted(self, run: TurnRun, tool: Tool, arguments: JsonObject, *, layer: str) -> bool:
         if self._grants is None:
             return False
         subject = tool.subject(arguments)
-        grant = await self._grants.matching(run.session, tool.spec.name, subject=subject, principal=self._principal)
+        # What the session itself asks about is not answered by a grant from outside it: a session only narrows.
+        scopes: tuple[GrantScope, ...] = ("session",) if layer == "session" else SCOPES
+        grant = await self._grants.matching(
+            run.session, tool.spec.name, subject=subject, principal=self._principal, scopes=scopes
+        )
         return grant is not None
 
     async def request(

@@ -16,9 +16,10 @@ from kipu.manager.session import Session
 from kipu.runtime.reception import REFUSED_NOTE
 from kipu.session.mailbox import Address, address_of
 
-Kind = Literal["reply", "ended", "settled", "refused", "downgraded"]
+Kind = Literal["reply", "ended", "settled", "refused", "downgraded", "not_undone"]
 OUTBOUND_TYPES = frozenset({"turn_finished", "message_settled", "note"})
 DOWNGRADED_NOTE = "kipu.downgraded"
+ROLLBACK_REFUSED_NOTE = "kipu.rollback_refused"
 _PAGE = 64
 
 
@@ -28,6 +29,7 @@ class Outbound:
 
     `reply`: a turn's answer, at `seq`. `ended`: a turn that ended otherwise (`reason` is its outcome), with what there is of
     an answer. `settled`, `refused`, `downgraded`: messages that get no turn, were not taken, or may not steer, and why.
+    `not_undone`: messages whose turn was to be rolled back and was not.
     `answers` are the messages it is about; going on after `cursor` shows each of these once.
     """
 
@@ -65,6 +67,9 @@ async def outbound_of(session: Session, event: SessionEvent) -> list[Outbound]:
     if isinstance(event, NoteEvent) and event.kind == DOWNGRADED_NOTE:
         seqs = [seq for seq in event.data.get("seqs", ()) if isinstance(seq, int)]
         return await _about(session, event, seqs=seqs, kind="downgraded", reason="followup")
+    if isinstance(event, NoteEvent) and event.kind == ROLLBACK_REFUSED_NOTE:
+        seqs = [seq for seq in event.data.get("seqs", ()) if isinstance(seq, int)]
+        return await _about(session, event, seqs=seqs, kind="not_undone", reason=str(event.data.get("reason")))
     if isinstance(event, NoteEvent) and event.kind == REFUSED_NOTE:
         address, reason = event.data.get("reply_to") or {}, str(event.data.get("refusal"))
         return [Outbound("refused", session.session_id, event.seq, event.seq, address, reason=reason)]

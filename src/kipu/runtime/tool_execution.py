@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
-from kipu.errors import KipuError, LeaseLostError, StoreError, TurnStoppedError
+from kipu.errors import KipuError, LeaseLostError, StoreError, TurnStoppedError, WorkspaceError
 from kipu.events.conversation import ToolResultEvent, ToolStartedEvent
 from kipu.ports.principal import Principal
 from kipu.ports.store import EventStore
@@ -92,7 +92,11 @@ class ToolExecution:
         if tool is None:
             return
         if tool.spec.has_side_effect and self._checkpoint is not None:
-            await self._checkpoint(run, call)
+            try:
+                await self._checkpoint(run, call)
+            except WorkspaceError as error:  # what cannot be brought back is not changed
+                await run.add(_not_run(call, f"Not run, since the files could not be kept first: {error}"))
+                return
         await run.add(ToolStartedEvent(tool_call_id=call.id))
         context = await self.context(run)(call)
         result = await self._bounded(run, tool, arguments, context)
@@ -141,6 +145,12 @@ class ToolExecution:
             blob=blob,
             pinned=result.pinned,
         )
+
+
+def _not_run(call: OpenCall, text: str) -> ToolResultEvent:
+    return ToolResultEvent(
+        tool_call_id=call.id, tool_name=call.call.tool_name, result=text, is_error=True, error_info="checkpoint"
+    )
 
 
 def _outcome(tool: Tool, work: asyncio.Future[ToolResult]) -> ToolResult:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterable, Awaitable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeGuard
 
 from kipu.errors import InputError, KipuError
@@ -79,13 +80,16 @@ class CheckpointRecorder:
         return Manifest.from_json(await self.workspace.snapshot(self.put_blob))
 
 
-async def open_recorder(session: Session, workspace: LocalWorkspace, *, store: EventStore) -> CheckpointRecorder:
+async def open_recorder(
+    session: Session, workspace: LocalWorkspace, *, store: EventStore, principal: Principal | None = None
+) -> CheckpointRecorder:
     """Return the recorder of a session; what its newest checkpoint holds is not kept a second time."""
-    recorder = CheckpointRecorder(session.add_events, workspace, blobs_into(store, session.session_id))
-    digest = latest_checkpoint(await session.get_recent_events(_RECENT_EVENTS))
+    append = partial(session.add_events, principal=principal)
+    recorder = CheckpointRecorder(append, workspace, blobs_into(store, session.session_id))
+    digest = latest_checkpoint(await session.get_recent_events(_RECENT_EVENTS, principal=principal))
     if digest is not None:
         with suppress(KipuError):  # unreadable: everything is kept again
-            workspace.know(await get_manifest(digest, session.blob))
+            workspace.know(await get_manifest(digest, partial(session.blob, principal=principal)))
     return recorder
 
 
@@ -210,7 +214,12 @@ async def undo(
 
 
 async def fork_files(
-    parent: Session, child: Session, *, recorder: CheckpointRecorder, workspace: Workspace
+    parent: Session,
+    child: Session,
+    *,
+    recorder: CheckpointRecorder,
+    workspace: Workspace,
+    principal: Principal | None = None,
 ) -> list[str]:
     """Bring the files of the fork's point into the child's own `workspace` and return their paths (C11, B41).
 
@@ -218,11 +227,12 @@ async def fork_files(
     Raises: WorkspaceMissingError (the parent's), RestoreError, StoreError.
     """
     at = child.head.base_seq
-    digest = await _first_after(parent.events(after=at), at)
+    digest = await _first_after(parent.events(after=at, principal=principal), at)
+    read = partial(parent.blob, principal=principal)
     if digest is None:
         note = await recorder.record(turn_id=None)
         digest = str(note.data["manifest"]) if note is not None else ""
-    return await workspace.restore(await get_manifest(digest, parent.blob), parent.blob)
+    return await workspace.restore(await get_manifest(digest, read), read)
 
 
 async def diff_since(session: Session, workspace: Workspace, *, to_seq: int) -> str:
