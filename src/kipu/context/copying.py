@@ -43,13 +43,27 @@ def maker_of(value: Any) -> Maker:
         flat: Maker = value.copy
         return flat
 
-    def with_nested() -> Message:
+    return _with_nested(value, nested)
+
+
+def _with_nested(value: Message, nested: Sequence[Nested]) -> Maker:
+    if len(nested) == 1:  # as every call of a tool is
+        _, only, make_only = nested[0]
+
+        def with_one() -> Message:
+            copied = value.copy()
+            copied[only] = make_only()
+            return copied
+
+        return with_one
+
+    def with_all() -> Message:
         copied = value.copy()
         for _, name, make in nested:
             copied[name] = make()
         return copied
 
-    return with_nested
+    return with_all
 
 
 def _list_maker(value: list[Any]) -> Maker:
