@@ -135,8 +135,14 @@ async def test_fork_has_files_of_its_own(tmp_path: Path) -> None:
             await say(run, child, "change it")
             await allow_all(run, child)
             assert "one" in str((await of_type(child, ToolResultEvent))[-1].result)
-        assert Path(parent.head.workspace["path"], "a.txt").read_text() == "one"
-        assert Path(child.head.workspace["path"], "a.txt").read_text() == "two\n"
+        assert file_of(parent, "a.txt") == "one"
+        assert file_of(child, "a.txt") == "two\n"
+
+
+def file_of(session: Session, name: str) -> str:
+    """The text of a file in the session's directory."""
+    workspace = session.head.workspace or {}
+    return Path(workspace["path"], name).read_text()
 
 
 async def test_child_processes_end_with_the_agent(tmp_path: Path) -> None:
@@ -171,7 +177,10 @@ async def test_session_settings_reach_the_tools(tmp_path: Path) -> None:
         session = await manager.get_or_create("test:1")
         await session.set_metadata(env={"COLOUR": "green"})
         session_id = session.session_id
-    async with await open_manager(url) as manager, coding(manager, tmp_path, calling("shell", command="echo [$COLOUR] [$HOME]")) as run:
+    async with (
+        await open_manager(url) as manager,
+        coding(manager, tmp_path, calling("shell", command="echo [$COLOUR] [$HOME]")) as run,
+    ):
         session = await manager.open(session_id)
         await say(run, session, "say it")
         await allow_all(run, session)
