@@ -81,60 +81,55 @@ def encode_batch(
     """
     size = len(records)
     lines = [
-        _encode(session_id, record, first_seq + index, place=(index + 1, size), extra=b"")
+        _encode(session_id, record, first_seq + index, place=(index + 1, size), extra={})
         for index, record in enumerate(records[:-1])
     ]
-    extra = _extra(head, key, bound)
+    extra: dict[str, Any] = {}
+    patch = head.to_json()
+    if patch:
+        extra["head"] = patch
+    if key is not None:
+        extra["retry"] = key
+    if bound is not None:
+        extra["bind"] = tuple(bound)
     lines.append(_encode(session_id, records[-1], first_seq + size - 1, place=(size, size), extra=extra))
     return lines
 
 
-def _extra(head: HeadPatch, key: str | None, bound: Bound | None) -> bytes:
-    extra = b""
-    patch = head.to_json()
-    if patch:
-        extra = b',"head":' + orjson.dumps(patch, default=list)
-    if key is not None:
-        extra += b',"retry":' + orjson.dumps(key)
-    if bound is not None:
-        extra += b',"bind":' + orjson.dumps(tuple(bound))
-    return extra
-
-
-def _encode(session_id: str, record: Record, seq: int, *, place: tuple[int, int], extra: bytes) -> bytes:
-    body = record.body
+def _encode(session_id: str, record: Record, seq: int, *, place: tuple[int, int], extra: dict[str, Any]) -> bytes:
+    event_id, event_type, timestamp, body, tokens, turn_id, trace_id, principal, v, _ = record
     if body[:1] != b"{" or body[-1:] != b"}" or b"\n" in body or b"\0" in body:
-        raise InvalidEventError(event_type=record.event_type, reason="its body is not one JSON object on one line")
+        raise InvalidEventError(event_type=event_type, reason="its body is not one JSON object on one line")
     body, escaped = _escape_body(body[1:-1])
-    dumps = orjson.dumps
-    prefix = b'{"seq":%d,"b":%d,"event_id":%s,"event_type":%s,"timestamp":%s,"session_id":%s' % (
-        seq,
-        len(body),
-        dumps(record.event_id),
-        dumps(record.event_type),
-        dumps(record.timestamp),
-        dumps(session_id),
-    )
-    if record.turn_id is not None:
-        prefix += b',"turn_id":' + dumps(record.turn_id)
-    if record.trace_id is not None:
-        prefix += b',"trace_id":' + dumps(record.trace_id)
-    if record.principal is not None:
-        prefix += b',"principal":' + dumps(record.principal)
-    prefix += b',"v":%d,"n":%d' % (record.v, record.tokens)
+    meta: dict[str, Any] = {
+        "seq": seq,
+        "b": len(body),
+        "event_id": event_id,
+        "event_type": event_type,
+        "timestamp": timestamp,
+        "session_id": session_id,
+    }
+    if turn_id is not None:
+        meta["turn_id"] = turn_id
+    if trace_id is not None:
+        meta["trace_id"] = trace_id
+    if principal is not None:
+        meta["principal"] = principal
+    meta["v"], meta["n"] = v, tokens
     if place[1] > 1:
-        prefix += b',"batch":[%d,%d]' % place
+        meta["batch"] = place
     if escaped:
-        prefix += b',"esc":' + dumps(escaped)
-    prefix = _escape(prefix + extra)
+        meta["esc"] = escaped
+    meta.update(extra)
+    prefix = _escape(orjson.dumps(meta, default=list)[:-1])
     # A body of blanks alone has no fields to be separated from.
     checked = prefix + (b"," + body if body and not body.isspace() else body)
     return b'%s,"c":"%08x"}\n' % (checked, zlib.crc32(checked))
 
 
 def _escape(text: bytes) -> bytes:
-    # Two plain searches cost half of what the expression does, and find nothing nearly always.
-    if b"\xe2\x80" not in text and b"\xc2\x85" not in text:
+    # Three plain looks cost less than the expression does, and find nothing nearly always.
+    if text.isascii() or (b"\xe2\x80" not in text and b"\xc2\x85" not in text):
         return text
     return _RAW_LINE_END.sub(lambda found: _SEPARATORS[found[0]], text)
 
