@@ -56,7 +56,9 @@ class Selection:
         return self._within_turn(self._newest_user())
 
     def _longest_suffix(self) -> int | None:
-        policy = self._policy
+        policy, share = self._policy, self._policy.low_water
+        max_tokens, max_count = policy.max_tokens * share, policy.max_messages * share
+        max_media, max_size = policy.media_max_count * share, policy.media_max_total_bytes * share
         tokens = self._fixed
         count = media = size = 0
         best = None
@@ -66,12 +68,7 @@ class Selection:
             count += exchange.message_count
             media += exchange.media_count
             size += exchange.media_bytes
-            if tokens > policy.max_tokens * policy.low_water or count > policy.max_messages * policy.low_water:
-                break
-            if (
-                media > policy.media_max_count * policy.low_water
-                or size > policy.media_max_total_bytes * policy.low_water
-            ):
+            if tokens > max_tokens or count > max_count or media > max_media or size > max_size:
                 break
             if exchange.kind == "user" and index <= self._last and self._group_start(index) == index:
                 best = index
