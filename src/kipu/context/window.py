@@ -31,6 +31,7 @@ from kipu.session.branch import is_undone
 
 _SAID = frozenset({UserMessageEvent, AgentMessageEvent, ToolCallEvent, ToolResultEvent})
 """The types of event that are part of the conversation, and nothing else unless they are pinned: most of a log."""
+_TAKING = (TurnStartedEvent, TurnSteeredEvent)
 
 
 class Window:
@@ -265,7 +266,7 @@ class Window:
                 continue
             if isinstance(event, RewindEvent):
                 return None
-            takes = event.consumes if isinstance(event, TurnStartedEvent | TurnSteeredEvent) else ()
+            takes = event.consumes if isinstance(event, _TAKING) else ()
             if item.seq >= start_seq and not placed.issuperset(takes):
                 return None
         return count
