@@ -23,6 +23,10 @@ UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 # Loaded only for the command that was named, so that `kipu ls` does not pay for the others.
 _MODULES = {
     "chat": "chat.command",
+    "run": "run.command",
+    "approvals": "approving",
+    "approve": "approving",
+    "deny": "approving",
     "pick": "pick",
     "ls": "listing",
     "show": "show",

@@ -1,38 +1,45 @@
-"""What the shell offers where a session id is wanted."""
+"""What the shell offers where a session or an approval is wanted."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Coroutine
+from typing import Any
 
 OFFERED = 100
+Offers = list[tuple[str, str]]
 
 
-def complete_session(incomplete: str) -> list[tuple[str, str]]:
+def complete_session(incomplete: str) -> Offers:
     """Return the newest sessions whose id begins so, with their titles; nothing where the store cannot be read."""
+    return _offered(_newest(incomplete))
+
+
+def complete_approval(incomplete: str) -> Offers:
+    """Return the approvals that wait and whose id begins so, with what they are about."""
+    return _offered(_waiting(incomplete))
+
+
+def _offered(work: Coroutine[Any, Any, Offers]) -> Offers:
     import asyncio
 
     from kipu.errors import KipuError
 
     try:
-        return asyncio.run(_newest(incomplete))
+        return asyncio.run(work)
     except (KipuError, OSError):
         return []
 
 
-async def _newest(incomplete: str) -> list[tuple[str, str]]:
-    from kipu.cli.place import require_place
-    from kipu.cli.settings import Settings
+async def _newest(incomplete: str) -> Offers:
     from kipu.interop.printable import printable_line
     from kipu.manager.listing import all_heads
     from kipu.ports.principal import Principal
     from kipu.ports.store import SessionQuery
-    from kipu.wiring import default_store_url, open_store
+    from kipu.wiring import open_store
 
-    settings = Settings.load(os.environ, options={})
-    url = settings["store"] or default_store_url(os.environ)
-    require_place(url, create=False)
-    store = await open_store(url)
-    found: list[tuple[str, str]] = []
+    store = await open_store(_store_url())
+    found: Offers = []
     try:
         async for head in all_heads(store, SessionQuery(limit=500), principal=Principal.local()):
             if head.session_id.startswith(incomplete):
@@ -42,3 +49,28 @@ async def _newest(incomplete: str) -> list[tuple[str, str]]:
     finally:
         await store.close()
     return found
+
+
+async def _waiting(incomplete: str) -> Offers:
+    from kipu.interop.printable import printable_line
+    from kipu.runtime.approvals import ApprovalDesk
+    from kipu.wiring import open_manager
+
+    async with await open_manager(_store_url()) as manager:
+        pending = await ApprovalDesk(manager).pending()
+    return [
+        (one.approval_id, printable_line(f"{one.tool_name} {one.shown.get('summary', '')}")[:60])
+        for one in pending
+        if one.approval_id.startswith(incomplete)
+    ][:OFFERED]
+
+
+def _store_url() -> str:
+    """Return the store in force. Raises: StoreNotFoundError (it is not made yet)."""
+    from kipu.cli.place import require_place
+    from kipu.cli.settings import Settings
+    from kipu.wiring import default_store_url
+
+    url = Settings.load(os.environ, options={})["store"] or default_store_url(os.environ)
+    require_place(url, create=False)
+    return url

@@ -16,7 +16,12 @@ class ExitCode(IntEnum):
     NOT_FOUND = 3  # no such store, session, message or blob for this principal
     BUSY = 4  # somebody else has it, or was first
     UNREADABLE = 5  # the store cannot be read or written
-    INTERRUPTED = 130  # Ctrl-C
+    TURN_FAILED = 10  # `kipu run`: the turn ended with an error, such as one of the model
+    PARKED = 11  # `kipu run`: the turn waits for a person, who is told how to decide
+    LIMIT = 12  # `kipu run`: the turn came to a limit on its steps, tokens, time or money
+    STOPPED = 13  # `kipu run`: somebody else stopped the turn, or took the message back
+    INTERRUPTED = 130  # Ctrl-C; `kipu run` has ended its turn in order
+    HANDED_OVER = 143  # SIGTERM: `kipu run` leaves its turn open, for whoever goes on with it
 
 
 # The first class that matches decides.
@@ -24,6 +29,8 @@ _CODES: tuple[tuple[type[errors.KipuError], ExitCode], ...] = (
     (errors.SessionNotFoundError, ExitCode.NOT_FOUND),
     (errors.SessionErasedError, ExitCode.NOT_FOUND),
     (errors.BlobNotFoundError, ExitCode.NOT_FOUND),
+    (errors.ApprovalNotFoundError, ExitCode.NOT_FOUND),
+    (errors.MessageRejectedError, ExitCode.BUSY),
     (errors.StoreNotFoundError, ExitCode.NOT_FOUND),
     (errors.SessionAmbiguousError, ExitCode.USAGE),
     (errors.ReplayMismatchError, ExitCode.FAILURE),
