@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Protocol, TypeVar
 
 from kipu.errors import SessionNotFoundError
-from kipu.ports.principal import Principal
+from kipu.ports.principal import LOCAL_ID, Principal
 
 
 class Verb(Enum):
@@ -35,6 +35,11 @@ class Owned(Protocol):
 
 
 OwnedT = TypeVar("OwnedT", bound=Owned)
+
+
+def owner_of(head: Owned) -> Principal:
+    """Return whom a program acts for when it looks after a session: its owner, and where nobody is named the local user."""
+    return Principal(head.owner or LOCAL_ID, head.tenant)
 
 
 def may(principal: Principal, verb: Verb, *, head: Owned) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -279,8 +280,17 @@ class Session:
         if not (self.lock.mine and self._history.settled):
             await self.refresh()
         window = self._history.window
-        media = {digest: await self.blob(digest) for digest in window.media()}
+        # The neutral form names blobs and shows none of their bytes.
+        media = {} if target == "neutral" else await self._readable(window.media(), principal)
         return window.messages(target, provider=provider, model=model, media=media)
+
+    async def _readable(self, digests: Sequence[str], principal: Principal | None) -> dict[str, bytes]:
+        """Return the blobs that are there: one that is lost is shown as text, and bricks no session (C16)."""
+        found: dict[str, bytes] = {}
+        for digest in digests:
+            with suppress(BlobNotFoundError):
+                found[digest] = await self.blob(digest, principal=principal)
+        return found
 
     async def get_history(self, max_messages: int = 500, *, principal: Principal | None = None) -> list[dict[str, Any]]:
         """Return the newest messages after `last_consolidated` by the plain algorithm (A29-A33)."""

@@ -10,12 +10,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kipu.errors import KipuError
-from kipu.events.conversation import InstructionEvent, UserMessageEvent
+from kipu.events.conversation import InstructionEvent
+from kipu.manager.access import owner_of
 from kipu.manager.manager import SessionManager
 from kipu.manager.session import Session
 from kipu.manager.turn import Turn
 from kipu.ports.model import ModelClient
-from kipu.ports.principal import LOCAL_ID, Principal
+from kipu.ports.principal import Principal
 from kipu.ports.tool import ToolSpec
 from kipu.ports.workspace import Workspace
 from kipu.runtime.agent_loop import AgentLoop
@@ -35,7 +36,7 @@ from kipu.runtime.tool_step import ToolStep
 from kipu.runtime.tools.toolbox import Toolbox
 from kipu.runtime.turn_budget import TurnBudget
 from kipu.runtime.turn_control import TurnControl
-from kipu.runtime.turn_run import TurnRun
+from kipu.runtime.turn_run import PARENT, TurnRun
 
 
 @dataclass(slots=True)
@@ -175,10 +176,14 @@ def session_rules(metadata: Mapping[str, Any]) -> Sequence[PolicyRule]:
 
 
 async def author_of(run: TurnRun) -> Principal:
-    """Return who a turn is run for: whoever sent its first message, else the session's owner."""
+    """Return who a turn is run for: whoever sent its first message, else the session's owner.
+
+    A helper's task comes from whoever its parent's turn is run for, though it is written under the owner's name.
+    """
     head = run.session.head
-    first = run.story.consumes[:1]
-    items = await run.session.history.reader.at(first)
-    event = items[first[0]].event if first and first[0] in items else None
-    sender = event.principal if isinstance(event, UserMessageEvent) else None
-    return Principal(sender or head.owner or LOCAL_ID, head.tenant)
+    message = await run.first_message()
+    asked = head.metadata.get(PARENT)
+    sender = None if message is None else message.principal
+    if message is not None and isinstance(asked, Mapping) and message.source_message_id == asked.get("call_id"):
+        sender = asked.get("principal") or sender
+    return Principal(str(sender), head.tenant) if sender else owner_of(head)

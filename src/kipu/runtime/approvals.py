@@ -143,7 +143,7 @@ class ApprovalDesk:
         caller = principal or self._manager.principal
         while True:
             session, approval = await self._find(approval_id, session_id=session_id, principal=caller)
-            self._check(approval, caller)
+            self._check(approval, caller, decision=decision)
             event = ApprovalDecisionEvent(
                 approval_id=approval_id,
                 decision=decision,
@@ -158,10 +158,10 @@ class ApprovalDesk:
             except ConflictError:  # somebody may have decided meanwhile: the first one counts
                 continue
             break
-        if scope != "once" and decision == APPROVED:
-            await self._grant(session, approval, scope=scope, match=match, by=caller)
         if self._wake is not None:
             self._wake(session.session_id)
+        if scope != "once" and decision == APPROVED:
+            await self._grant(session, approval, scope=scope, match=match, by=caller)
         return event
 
     async def _grant(
@@ -180,12 +180,13 @@ class ApprovalDesk:
             principal=asked_by,
             by=by.id,
             approval_id=approval.approval_id,
+            keeper=by,
         )
 
-    def _check(self, approval: PendingApproval, caller: Principal) -> None:
+    def _check(self, approval: PendingApproval, caller: Principal, *, decision: str) -> None:
         if approval.is_expired:
             raise ApprovalNotFoundError(approval_id=approval.approval_id, reason="it has expired")
-        own = approval.shown.get("requested_by") == caller.id
+        own = decision == APPROVED and approval.shown.get("requested_by") == caller.id
         if own and not (self._may_approve_own or caller.is_local):
             raise AccessDeniedError(
                 principal=caller.id, verb="approve a call of their own in", session_id=approval.session_id

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from kipu.errors import ConflictError
 from kipu.events.boundary import NoteEvent
-from kipu.events.conversation import UserMessageEvent
 from kipu.events.event import SessionEvent
 from kipu.events.turn import MessageSettledEvent, TurnSteeredEvent
 from kipu.runtime.turn_run import TurnRun
@@ -48,12 +47,10 @@ class Boundary:
         return joining(arrivals, started_by=await self._author(run), now_us=self._now_us())
 
     async def _author(self, run: TurnRun) -> Author:
-        first = run.story.consumes[:1]
-        items = await run.session.history.reader.at(first)
-        event = items[first[0]].event if first and first[0] in items else None
-        if isinstance(event, UserMessageEvent):
-            return Author(event.principal, event.sender_id)
-        return Author(run.story.principal, None)
+        message = await run.first_message()
+        if message is None:
+            return Author(run.story.principal, None)
+        return Author(message.principal, message.sender_id)
 
     def _events(self, run: TurnRun, found: Joining) -> list[SessionEvent]:
         events: list[SessionEvent] = [

@@ -12,6 +12,7 @@ from kipu.events.content import text_of
 from kipu.events.conversation import AgentMessageEvent, UserMessageEvent
 from kipu.events.event import utc_text_us
 from kipu.events.turn import StopRequestedEvent, TurnFinishedEvent, TurnStartedEvent
+from kipu.manager.access import owner_of
 from kipu.manager.manager import SessionManager
 from kipu.manager.session import Session
 from kipu.ports.principal import Principal
@@ -19,11 +20,11 @@ from kipu.ports.tool import JsonObject, ToolContext, ToolPreview, ToolResult, To
 from kipu.runtime.orchestrator import Orchestrator
 from kipu.runtime.session_turns import SessionTurns
 from kipu.runtime.turn_control import HANDOVER, TurnControl
+from kipu.runtime.turn_run import PARENT
 from kipu.session.key import SessionKey
 from kipu.session.patch import WORKSPACE
 
 CHANNEL = "delegate"
-PARENT = "parent"  # in a child's metadata: session_id, turn_id, call_id, depth
 INHERITED = ("model", "policy", "env", "cwd", "limits")
 MAX_DEPTH = 2
 SPEC = ToolSpec(
@@ -78,7 +79,7 @@ class DelegateTool:
         depth = depth_of(self._parent)
         if depth >= MAX_DEPTH:
             return ToolResult("Helpers of helpers do not delegate further; do it yourself.", True, "too_deep")
-        owner = Principal(self._parent.head.owner, self._parent.head.tenant)
+        owner = owner_of(self._parent.head)
         child = await self._child(arguments, context, owner=owner, depth=depth + 1)
         context.emit(f"[{child.session_id}] {self.subject(arguments).splitlines()[0][:200]}\n")
         control = TurnControl()
@@ -108,6 +109,7 @@ class DelegateTool:
             "session_id": context.session_id,
             "turn_id": context.turn_id,
             "call_id": context.call_id,
+            "principal": context.principal.id,
             "depth": depth,
         }
         if context.workspace is not None:

@@ -18,10 +18,9 @@ from kipu.events.turn import (
     TurnStartedEvent,
     TurnSteeredEvent,
 )
+from kipu.manager.access import owner_of
 from kipu.manager.manager import SessionManager
 from kipu.manager.session import Session
-from kipu.ports.head import Head
-from kipu.ports.principal import Principal
 from kipu.ports.store import SessionQuery, StoredEvent
 from kipu.runtime.outbound import Outbound, outbound_of
 from kipu.session.mailbox import Address, address_of
@@ -166,7 +165,7 @@ class Delivery:
             return None
         if self._paid.get(session_id) == head.last_seq:
             return None
-        session = await self._manager.open(session_id, principal=_owner(head))
+        session = await self._manager.open(session_id, principal=owner_of(head))
         await session.refresh()
         owed = await self._owed(session)
         if not owed:
@@ -186,7 +185,7 @@ class Delivery:
         undelivered = set(session.head.undelivered)
         ends: dict[int, SessionEvent] = {}
         turns: dict[str, set[int]] = {}
-        async for event in session.events(after=min(undelivered, default=1) - 1, principal=_owner(session.head)):
+        async for event in session.events(after=min(undelivered, default=1) - 1, principal=owner_of(session.head)):
             if isinstance(event, TurnStartedEvent | TurnSteeredEvent):
                 turns.setdefault(event.turn_id, set()).update(undelivered.intersection(event.consumes))
             elif isinstance(event, TurnFinishedEvent):
@@ -228,7 +227,7 @@ class Delivery:
             answers=list(outbound.answers),
         )
         # Once it is sent it is recorded, also when this is being ended: else it would be sent twice.
-        await asyncio.shield(session.add_event(delivered, principal=_owner(session.head)))
+        await asyncio.shield(session.add_event(delivered, principal=owner_of(session.head)))
         return None
 
     def _wait_s(self, failures: int) -> float:
@@ -240,8 +239,3 @@ async def _end(tasks: list[asyncio.Task[None]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _owner(head: Head) -> Principal:
-    """Return whom delivery acts for: it belongs to the program, and every session is its own owner's."""
-    return Principal(head.owner, head.tenant)

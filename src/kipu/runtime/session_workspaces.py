@@ -8,9 +8,9 @@ from typing import Any
 
 from kipu.errors import WorkspaceMissingError
 from kipu.events.event import SessionEvent
+from kipu.manager.access import owner_of
 from kipu.manager.manager import SessionManager
 from kipu.manager.session import Session
-from kipu.ports.principal import LOCAL_ID, Principal
 from kipu.runtime.tool_execution import Checkpoint
 from kipu.runtime.turn_run import TurnRun
 from kipu.runtime.workspaces.checkpoints import CheckpointRecorder, fork_files, open_recorder
@@ -46,7 +46,7 @@ class SessionWorkspaces:
             workspace = await self.provision.bring_back(record)
         if workspace.describe() != record:
             changed: dict[str, Any] = {WORKSPACE: workspace.describe()}
-            await session.set_metadata(principal=owner_of(session), **changed)
+            await session.set_metadata(principal=owner_of(session.head), **changed)
         return workspace
 
     async def _for_fork(self, session: Session, record: Mapping[str, Any]) -> LocalWorkspace:
@@ -54,7 +54,7 @@ class SessionWorkspaces:
         workspace = await self.provision.for_fork(record, session.session_id)
         if workspace.kind == "directory" or session.head.forked_from is None:
             return workspace  # a chosen directory stays the one that was chosen
-        owner = owner_of(session)
+        owner = owner_of(session.head)
         parent = await self._manager.open(session.head.forked_from, principal=owner)
         recorder = await self.recorder(parent, await self.provision.open(record))
         with suppress(WorkspaceMissingError):  # the parent's files are gone: the fork begins without them
@@ -63,7 +63,7 @@ class SessionWorkspaces:
 
     async def recorder(self, session: Session, workspace: LocalWorkspace) -> CheckpointRecorder:
         """Return what records the session's checkpoints."""
-        return await open_recorder(session, workspace, store=self._manager.store, principal=owner_of(session))
+        return await open_recorder(session, workspace, store=self._manager.store, principal=owner_of(session.head))
 
     async def checkpoint(self, session: Session, workspace: LocalWorkspace) -> Checkpoint:
         """Return what keeps the files before a call changes them, within the turn that runs."""
@@ -77,8 +77,3 @@ class SessionWorkspaces:
             await recorder.record(turn_id=run.turn.id, call_id=call.id)
 
         return record
-
-
-def owner_of(session: Session) -> Principal:
-    """Return whose session it is: who its own upkeep is done for."""
-    return Principal(session.head.owner or LOCAL_ID, session.head.tenant)

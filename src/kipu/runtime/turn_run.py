@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 
+from kipu.events.conversation import UserMessageEvent
 from kipu.events.event import SessionEvent
 from kipu.manager.loader import PAGE
 from kipu.manager.session import Session
 from kipu.manager.turn import Turn
 from kipu.runtime.turn_control import TurnControl
 from kipu.session.turn_story import TurnStory, turn_story
+
+PARENT = "parent"  # in a helper session's metadata: session_id, turn_id, call_id, principal, depth
 
 
 class TurnRun:
@@ -54,6 +57,13 @@ class TurnRun:
             await self._take_until(self.session.history.last_seq)
         if self.story.stop_mode is not None:
             self.control.stop(self.story.stop_mode)
+
+    async def first_message(self) -> UserMessageEvent | None:
+        """Return the first message the turn took, None where it took none that can be read."""
+        first = self.story.consumes[:1]
+        items = await self.session.history.reader.at(first)
+        event = items[first[0]].event if first and first[0] in items else None
+        return event if isinstance(event, UserMessageEvent) else None
 
     async def _take_until(self, seq: int) -> None:
         while self._seen < seq:

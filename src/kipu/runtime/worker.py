@@ -14,9 +14,9 @@ from typing import Self
 from kipu.errors import KipuError, LeaseLostError, SessionNotFoundError, StoreClosedError, StoreError
 from kipu.events.event import utc_text_us
 from kipu.events.turn import StopRequestedEvent
+from kipu.manager.access import owner_of
 from kipu.manager.loader import item_of
 from kipu.manager.manager import SessionManager
-from kipu.ports.principal import LOCAL_ID, Principal
 from kipu.ports.store import StoredEvent
 from kipu.runtime.orchestrator import Orchestrator
 from kipu.runtime.quarantine import Quarantine
@@ -171,7 +171,7 @@ class Worker:
             head = await self._manager.store.head(session_id)
             if head is None or head.due_at is None:
                 return
-            owner = Principal(head.owner or LOCAL_ID, head.tenant)
+            owner = owner_of(head)
             session = await self._manager.open(session_id, principal=owner)
             if not await session.lock.try_acquire():
                 self._later(session_id, RETRY_S)

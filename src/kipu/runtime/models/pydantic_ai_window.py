@@ -15,6 +15,7 @@ from kipu.context.identifier import UniqueIds, safe_id, safe_name
 from kipu.context.media import IMAGE_TYPES, placeholder
 from kipu.context.neutral import arguments
 from kipu.context.openai_chat import error_marked
+from kipu.errors import BlobNotFoundError
 from kipu.ports.model import BlobReader, JsonObject
 from kipu.runtime.models.opaque import AssistantPart, unpack_parts
 
@@ -155,7 +156,12 @@ class WindowMapping:
     async def _bytes(self, part: JsonObject) -> bytes:
         if "data" in part:
             return _decoded(part["data"])
-        return await self.read_blob(part["blob"]) if self.read_blob is not None else b""
+        if self.read_blob is None:
+            return b""
+        try:
+            return await self.read_blob(part["blob"])
+        except BlobNotFoundError:  # a picture that is lost is told of, and bricks no session
+            return b""
 
     def _takes(self, media_type: str) -> bool:
         """Return whether the model takes such media; asked of the library, which refuses the whole request otherwise."""

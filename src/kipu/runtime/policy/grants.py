@@ -77,8 +77,11 @@ class Grants:
         principal: Principal,
         by: str,
         approval_id: str,
+        keeper: Principal | None = None,
     ) -> Grant:
         """Keep a grant to `principal`, decided by `by`, and return it; durable when this returns. The same one is kept once.
+
+        `keeper` is who may change the session, where `principal` is no more than an author in it.
 
         Raises: InputError (an unknown scope or match, nothing to bind it to, or `project` where the session has none).
         """
@@ -99,9 +102,11 @@ class Grants:
         for known in await self.list(principal, session=session):
             if _is_same(known, grant):
                 return known
-        place = session if scope == "session" else await self._kept_for(principal)
         settings: dict[str, Any] = {PREFIX + grant.grant_id: grant.to_json()}
-        await place.set_metadata(principal=principal, **settings)
+        if scope == "session":
+            await session.set_metadata(principal=keeper or principal, **settings)
+        else:
+            await (await self._kept_for(principal)).set_metadata(principal=principal, **settings)
         return grant
 
     async def list(self, principal: Principal, *, session: Session | None = None) -> list[Grant]:

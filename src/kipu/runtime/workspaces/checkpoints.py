@@ -169,7 +169,14 @@ class Undone:
     manifest: str | None = None  # None: the files were as they had been, nothing was restored
 
 
-async def restore_files(session: Session, workspace: Workspace, *, recorder: CheckpointRecorder, to_seq: int) -> Undone:
+async def restore_files(
+    session: Session,
+    workspace: Workspace,
+    *,
+    recorder: CheckpointRecorder,
+    to_seq: int,
+    principal: Principal | None = None,
+) -> Undone:
     """Bring the files back to what they were right after event `to_seq`, a turn boundary; the log's tip stays.
 
     What they are now is a checkpoint of its own first, so that this too can be gone back from. Restoring again is harmless.
@@ -178,14 +185,15 @@ async def restore_files(session: Session, workspace: Workspace, *, recorder: Che
     async with session.holding():
         await session.refresh()
         _refuse_open_turn(session)
-        digest = await _first_after(session.events(after=to_seq), to_seq)
+        digest = await _first_after(session.events(after=to_seq, principal=principal), to_seq)
         if digest is None:
             return Undone(to_seq, [])
-        manifest = await get_manifest(digest, session.blob)
+        read = partial(session.blob, principal=principal)
+        manifest = await get_manifest(digest, read)
         await recorder.record(turn_id=None)
-        paths = await workspace.restore(manifest, session.blob)
+        paths = await workspace.restore(manifest, read)
         note = NoteEvent(kind=RESTORED, data={"manifest": digest, "to_seq": to_seq, "files": len(paths)})
-        await session.add_event(note)
+        await session.add_event(note, principal=principal)
         return Undone(to_seq, paths, manifest=digest)
 
 
@@ -209,7 +217,7 @@ async def undo(
             raise InputError(reason=f"session {session.session_id} was not rewound")
         if workspace is None or recorder is None:
             return Undone(rewind.to_seq, [], rewind)
-        files = await restore_files(session, workspace, recorder=recorder, to_seq=rewind.to_seq)
+        files = await restore_files(session, workspace, recorder=recorder, to_seq=rewind.to_seq, principal=principal)
         return Undone(rewind.to_seq, files.paths, rewind, files.manifest)
 
 
@@ -235,12 +243,13 @@ async def fork_files(
     return await workspace.restore(await get_manifest(digest, read), read)
 
 
-async def diff_since(session: Session, workspace: Workspace, *, to_seq: int) -> str:
+async def diff_since(session: Session, workspace: Workspace, *, to_seq: int, principal: Principal | None = None) -> str:
     """Return how the files differ from what they were right after event `to_seq`, "" when they do not (`/diff`)."""
-    digest = await _first_after(session.events(after=to_seq), to_seq)
+    digest = await _first_after(session.events(after=to_seq, principal=principal), to_seq)
     if digest is None:
         return ""
-    return await workspace.diff(await get_manifest(digest, session.blob), session.blob)
+    read = partial(session.blob, principal=principal)
+    return await workspace.diff(await get_manifest(digest, read), read)
 
 
 async def _first_after(events: AsyncIterable[SessionEvent], to_seq: int) -> str | None:
