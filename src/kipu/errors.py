@@ -10,6 +10,7 @@
     │   ├── MessageRejectedError
     │   ├── InvalidBusyPolicyError
     │   ├── ApprovalNotFoundError
+    │   ├── GrantNotFoundError
     │   └── ConfigurationError
     │       ├── StoreUrlError
     │       └── MissingExtraError
@@ -158,6 +159,12 @@ class ApprovalNotFoundError(InputError):
     """There is no open approval {approval_id!r}: {reason}. `kipu approvals` lists those that wait."""
 
     code = "approval_not_found"
+
+
+class GrantNotFoundError(InputError):
+    """No grant {grant_id!r} can be taken back: {reason}. `kipu grants` lists those there are."""
+
+    code = "grant_not_found"
 
 
 class ConfigurationError(InputError):
