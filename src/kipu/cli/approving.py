@@ -183,9 +183,7 @@ def _object(text: str) -> dict[str, Any]:
 
 
 def _desk(manager: SessionManager) -> ApprovalDesk:
-    from kipu.runtime.agent_builder import SPLITTERS
+    from kipu.cli.granting import grants_of
     from kipu.runtime.approvals import ApprovalDesk
-    from kipu.runtime.policy.grants import Grants
-    from kipu.stores.host import SystemClock
 
-    return ApprovalDesk(manager, grants=Grants(manager, clock=SystemClock(), splitters=SPLITTERS))
+    return ApprovalDesk(manager, grants=grants_of(manager))

@@ -51,20 +51,25 @@ def rewind(
     session: SessionArgument,
     turns: Annotated[int, typer.Option(min=1, help="Go back before the last so many turns.")] = 1,
     to: Annotated[int | None, typer.Option(metavar="SEQ", min=0, help="Go back to this turn boundary instead.")] = None,
+    files: Annotated[bool, typer.Option("--files", help="Bring the session's files back too.")] = False,
     store: StoreOption = None,
     json: JsonOption = False,
 ) -> None:
     """Undo the newest turns: the model no longer sees them, the log keeps them."""
     invocation = begin(context, store=store, json=json)
-    invocation.run(_rewind(invocation, session, turns, to=to))
+    invocation.run(_rewind(invocation, session, turns, to=to, files=files))
 
 
-async def _rewind(invocation: Invocation, text: str, turns: int, *, to: int | None) -> None:
+async def _rewind(invocation: Invocation, text: str, turns: int, *, to: int | None, files: bool) -> None:
     from kipu.cli.reference import find_session
     from kipu.cli.transcript import event_json
+    from kipu.cli.workspace_files import rewind_with_files
 
     async with invocation.manager() as manager:
         session = await find_session(manager, text)
+        if files:
+            await rewind_with_files(invocation, manager, session, to=to, turns=turns)
+            return
         event = await session.rewind(to, turns=turns)
         if invocation.json:
             invocation.output.emit(event_json(event))

@@ -30,6 +30,7 @@ _CODES: tuple[tuple[type[errors.KipuError], ExitCode], ...] = (
     (errors.SessionErasedError, ExitCode.NOT_FOUND),
     (errors.BlobNotFoundError, ExitCode.NOT_FOUND),
     (errors.ApprovalNotFoundError, ExitCode.NOT_FOUND),
+    (errors.GrantNotFoundError, ExitCode.NOT_FOUND),
     (errors.MessageRejectedError, ExitCode.BUSY),
     (errors.StoreNotFoundError, ExitCode.NOT_FOUND),
     (errors.SessionAmbiguousError, ExitCode.USAGE),

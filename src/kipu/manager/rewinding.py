@@ -32,7 +32,7 @@ async def rewind_session(
             raise InputError(
                 reason=f"turn {session.head.open_turn} of session {session.session_id} is still open; stop it first"
             )
-        target = await _before_turns(session, turns) if to_seq is None else await _boundary(session, to_seq)
+        target = await before_turns(session, turns) if to_seq is None else await _boundary(session, to_seq)
         return (await session.add_events(await _batch(session, target), principal=principal))[0]
 
 
@@ -63,7 +63,7 @@ async def _visible_back(session: Session, until: int, *, after: int = 0) -> list
     return visible([item.event for item in reversed(page)])
 
 
-async def _before_turns(session: Session, turns: int) -> int:
+async def before_turns(session: Session, turns: int) -> int:
     """Return the seq just before the last `turns` turns: where a message was consumed, or said directly."""
     if turns < 1:
         raise InputError(reason="turns must be at least 1")
