@@ -13,10 +13,11 @@ from kipu import Session, SessionManager, open_manager
 
 
 async def _turn(session: Session, turn: Turn) -> int:
-    """Append the question, build the window that the model would see, append the rest."""
+    """Append the question, build the window and its digest as the runtime does before a model call, append the rest."""
     user, *rest = turn_events(turn)
     await session.add_event(user)
-    window = await session.get_context_for_llm()
+    window = await session.get_context_for_llm("neutral")
+    session.history.window.digest()
     for event in rest:
         await session.add_event(event)
     return len(window)

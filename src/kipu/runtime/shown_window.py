@@ -32,7 +32,7 @@ def window_record(rendering: Rendering, history: LiveHistory, *, provider: str, 
         "target": TARGET,
         "renderer_version": RENDERER_VERSION,
         "reader": {"provider": provider, "model": model},
-        "digest": window_digest(rendering.messages),
+        "digest": history.window.digest(provider=provider, model=model),
     }
 
 
