@@ -28,6 +28,7 @@
     │   ├── LeaseRequiredError
     │   └── ConflictError
     ├── AccessDeniedError
+    ├── DemoStepError                   the guided tour did not show what it says
     ├── TurnEndedError                  a running turn is to end; what is open in it is closed
     │   ├── TurnStoppedError
     │   └── TurnLimitError
@@ -267,6 +268,12 @@ class AccessDeniedError(KipuError):
     """{principal} may not {verb} session {session_id!r}. Ask its owner."""
 
     code = "access_denied"
+
+
+class DemoStepError(KipuError):
+    """The tour stopped at {step!r}: {reason}. Everything is kept in {folder}; `kipu demo --keep` shows it again."""
+
+    code = "demo_step"
 
 
 class TurnEndedError(KipuError):
