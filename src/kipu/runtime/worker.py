@@ -22,6 +22,7 @@ from kipu.runtime.orchestrator import Orchestrator
 from kipu.runtime.quarantine import Quarantine
 from kipu.runtime.session_turns import SessionTurns
 from kipu.runtime.turn_control import HANDOVER, TurnControl
+from kipu.runtime.turn_run import read_story
 
 logger = logging.getLogger(__name__)
 
@@ -90,6 +91,7 @@ class Worker:
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
+        self._ready.clear()
         for watcher in self._watchers:
             watcher.cancel()
         tasks = [running.task for running in self._running.values() if running.task is not None]
@@ -137,7 +139,7 @@ class Worker:
         return True
 
     def _start_ready(self) -> None:
-        while self._ready and len(self._running) < self._max_turns:
+        while self._ready and len(self._running) < self._max_turns and not self._is_draining:
             session_id, _ = self._ready.popitem(last=False)
             running = self._running[session_id] = _Running()
             running.task = asyncio.ensure_future(self._serve(session_id, running))
@@ -204,10 +206,31 @@ class Worker:
     # ---- news ------------------------------------------------------------------------------------------------------
 
     async def _follow(self) -> None:
-        with suppress(StoreClosedError):
-            async for stored in self._manager.store.follow():
-                if stored.record.event_type in WAKING_TYPES:
-                    self._hear(stored)
+        """Hear what is appended, also after a moment in which the store could not be followed."""
+        while True:
+            events = self._manager.store.follow()
+            await self._heed_stops()
+            try:
+                async for stored in events:
+                    if stored.record.event_type in WAKING_TYPES:
+                        self._hear(stored)
+            except StoreClosedError:
+                return
+            except KipuError as error:
+                logger.warning("the store cannot be followed; it is tried again: %s", error)
+            await asyncio.sleep(self._sweep_s)
+
+    async def _heed_stops(self) -> None:
+        """Find the wishes to stop that were appended while nobody heard; all else that was missed, a sweep finds."""
+        for session_id in list(self._running):
+            with suppress(KipuError):
+                head = await self._manager.store.head(session_id)
+                if head is None or head.stop is None:
+                    continue
+                session = await self._manager.open(session_id, principal=owner_of(head))
+                story = await read_story(session)
+                if story.stop_mode is not None:
+                    self.stop(session_id, turn_id=story.turn_id, mode=story.stop_mode)
 
     def _hear(self, stored: StoredEvent) -> None:
         running = self._running.get(stored.session_id)
