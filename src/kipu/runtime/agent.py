@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -153,15 +154,17 @@ class Agent:
         return datetime.fromtimestamp(self._manager.now_us() / 1_000_000, UTC)
 
     async def aclose(self) -> None:
-        """End its tools and what they run, and give the files back."""
-        await self.compaction.aclose()
-        await self.parts.toolbox.aclose()
-        if self.parts.servers is not None:
-            await self.parts.servers.aclose()
-        if self.parts.workspace is not None:
-            await self.parts.workspace.aclose()
-        if self.parts.owns_model:
-            await self.parts.model.aclose()
+        """End its tools and what they run, and give the files back; what fails keeps nothing else from being closed."""
+        parts = self.parts
+        async with AsyncExitStack() as last_first:
+            if parts.owns_model:
+                last_first.push_async_callback(parts.model.aclose)
+            if parts.workspace is not None:
+                last_first.push_async_callback(parts.workspace.aclose)
+            if parts.servers is not None:
+                last_first.push_async_callback(parts.servers.aclose)
+            last_first.push_async_callback(parts.toolbox.aclose)
+            last_first.push_async_callback(self.compaction.aclose)
 
 
 def session_rules(metadata: Mapping[str, Any]) -> Sequence[PolicyRule]:

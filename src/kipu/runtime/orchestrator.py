@@ -76,10 +76,10 @@ class Orchestrator:
     async def cleanup_session(self, session_id: str) -> bool:
         """Close the session's agent and all it holds; False where it is in use, or there is none (B49)."""
         kept = self._agents.get(session_id)
-        if kept is None or kept.agent.in_use or kept.users:
+        if kept is None or kept.in_use:
             return False
         del self._agents[session_id]
-        await kept.agent.aclose()
+        await _close(kept.agent)
         return True
 
     @asynccontextmanager
@@ -115,9 +115,7 @@ class Orchestrator:
     async def close(self) -> None:
         """Close every agent. End the turns first."""
         kept, self._agents = list(self._agents.values()), OrderedDict()
-        for outcome in await asyncio.gather(*(entry.agent.aclose() for entry in kept), return_exceptions=True):
-            if isinstance(outcome, BaseException):
-                logger.warning("an agent could not be closed: %s", outcome)
+        await asyncio.gather(*(_close(entry.agent) for entry in kept))
 
     async def _kept_agent(self, session: Session) -> Agent:
         agent = await self._agent(session)
@@ -138,18 +136,26 @@ class Orchestrator:
     async def _current(self, session: Session) -> Agent:
         made_from = _made_from(session)
         kept = self._agents.get(session.session_id)
-        if kept is not None and kept.agent.session is session and (kept.made_from == made_from or kept.agent.in_use):
+        if kept is not None and kept.agent.session is session and (kept.made_from == made_from or kept.in_use):
             kept.used_s = self._monotonic_s()
             self._agents.move_to_end(session.session_id)
             return kept.agent
         if kept is not None:
             del self._agents[session.session_id]
-            await kept.agent.aclose()
+            await _close(kept.agent)
         agent = await self._builder.build(session)
         # Building may have found a moved directory, or made one, and said so in the session.
         made_from = _made_from(session)
         self._agents[session.session_id] = _Kept(agent, made_from=made_from, used_s=self._monotonic_s())
         return agent
+
+
+async def _close(agent: Agent) -> None:
+    """Close an agent; what goes wrong with that is nobody else's fault, and ends no other session's turn."""
+    try:
+        await agent.aclose()
+    except Exception:  # whatever a tool does
+        logger.warning("the agent of session %s could not be closed", agent.session.session_id, exc_info=True)
 
 
 def _made_from(session: Session) -> dict[str, object]:
@@ -167,6 +173,11 @@ class _Kept:
         self.made_from = made_from
         self.used_s = used_s
         self.users = 0
+
+    @property
+    def in_use(self) -> bool:
+        """Return True while somebody has it, or a turn of it runs."""
+        return self.users > 0 or self.agent.in_use
 
 
 class _BuildLock:
