@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from kipu.errors import ModelError, TurnLimitError, TurnStoppedError
+from kipu.events.boundary import NoteEvent
 from kipu.manager.turn import Outcome
 from kipu.runtime.boundary import Boundary
 from kipu.runtime.compaction import Compaction
@@ -14,6 +15,7 @@ from kipu.runtime.tools.toolbox import Toolbox
 from kipu.runtime.turn_budget import TurnBudget
 from kipu.runtime.turn_control import HANDOVER
 from kipu.runtime.turn_run import TurnRun
+from kipu.session.turn_story import HANDED_OVER_NOTE
 
 
 class AgentLoop:
@@ -45,7 +47,7 @@ class AgentLoop:
             await self._steps(run)
         except TurnStoppedError as stopped:
             if stopped.mode == HANDOVER:
-                run.turn.leave_open()
+                await self._hand_over(run)
             else:
                 await self._end(run, "cancelled" if stopped.mode == "stop" else "interrupted")
         except TurnLimitError as limit:
@@ -68,6 +70,12 @@ class AgentLoop:
             await self._boundary.cross(run)
             await self._compaction.at_boundary(run)
             await self._model.ask(run, tools=self._toolbox.definitions())
+
+    async def _hand_over(self, run: TurnRun) -> None:
+        """Leave the turn to another process. Having been ended in order is said where it would count as a try in vain."""
+        run.turn.leave_open()
+        if run.story.resumed_in_vain:
+            await run.add(NoteEvent(kind=HANDED_OVER_NOTE, data={"turn_id": run.turn.id}))
 
     async def _end(self, run: TurnRun, outcome: Outcome, *, error: str | None = None) -> None:
         """Close what is open, so that the history is valid whatever ended the turn."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal, Protocol
 
-from kipu.errors import KipuError
 from kipu.events.turn import ApprovalRequestEvent
 from kipu.ports.principal import Principal
 from kipu.ports.tool import JsonObject, Tool, ToolContext, ToolSpec
@@ -167,6 +166,6 @@ def _was_interrupted(run: TurnRun, call: OpenCall) -> bool:
 async def _preview(tool: Tool, arguments: JsonObject, context: ToolContext) -> dict[str, Any]:
     try:
         preview = await tool.preview(arguments, context)
-    except (KipuError, OSError, ValueError) as error:
+    except Exception as error:  # noqa: BLE001 - a person is asked all the same
         return {"summary": f"{tool.spec.name}: {error}"}
     return {"summary": preview.summary, **({"diff": preview.diff} if preview.diff else {})}

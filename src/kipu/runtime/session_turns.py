@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -17,11 +18,14 @@ from kipu.manager.turn import Turn
 from kipu.ports.principal import Principal
 from kipu.runtime.orchestrator import Orchestrator
 from kipu.runtime.quarantine import Quarantine
+from kipu.runtime.tool_step import closing_events
 from kipu.runtime.turn_control import TurnControl
 from kipu.runtime.turn_run import read_story
 from kipu.runtime.waiting import waiting_arrivals
 from kipu.session.mailbox import NextTurn, next_turn
 from kipu.session.turn_story import TurnStory
+
+logger = logging.getLogger(__name__)
 
 ROLLBACK_REFUSED_NOTE = "kipu.rollback_refused"
 
@@ -112,8 +116,12 @@ class SessionTurns:
                     await agent.run_turn(turn, control)
             except (LeaseLostError, StoreError):
                 raise
-            except KipuError as error:  # what is wrong with the agent is the outcome of its turn
-                turn.outcome, turn.error = "failed", f"{error} [{error.code}]"
+            except Exception as error:  # what is wrong with the agent is the outcome of its turn
+                if not isinstance(error, KipuError):
+                    logger.exception("session %s: turn %s failed", self._session.session_id, turn.id)
+                turn.outcome, turn.error = "failed", _said(error)
+                story = await read_story(self._session)
+                await turn.add_events(closing_events(story.open_calls))
 
     async def _undoing(self) -> Sequence[SessionEvent]:
         """Return what undoes the turn that is about to end, if somebody asked for that.
@@ -125,19 +133,35 @@ class SessionTurns:
         story = await read_story(self._session)
         if story.stop_mode not in ("rollback", "rollback_forced"):
             return ()
-        async with self._orchestrator.using(self._session) as agent:
-            tools = [agent.parts.toolbox.find(name) for name in story.used_tools]
-        outside = sorted({tool.spec.name for tool in tools if tool is not None and tool.spec.is_external})
-        if outside and story.stop_mode == "rollback":
+        outside = await self._outside(story) if story.stop_mode == "rollback" else []
+        if outside:
             return [_refused(story, tools=outside)]
         try:
             return await undoing(self._session, started_seq=story.started_seq)
         except InputError as error:
             return [_refused(story, reason=str(error))]
 
+    async def _outside(self, story: TurnStory) -> list[str]:
+        """Return the tools of the turn that may have had an effect outside; of one that is gone nobody knows."""
+        if not story.used_tools:
+            return []
+        try:
+            async with self._orchestrator.using(self._session) as agent:
+                found = {name: agent.parts.toolbox.find(name) for name in story.used_tools}
+        except (LeaseLostError, StoreError):
+            raise
+        except Exception:  # noqa: BLE001 - no agent, and so none of its tools
+            found = dict.fromkeys(story.used_tools)
+        return sorted(name for name, tool in found.items() if tool is None or tool.spec.is_external)
+
+
+def _said(error: Exception) -> str:
+    return f"{error} [{error.code}]" if isinstance(error, KipuError) else f"{type(error).__name__}: {error}"
+
 
 def _refused(story: TurnStory, **why: Any) -> NoteEvent:
-    return NoteEvent(kind=ROLLBACK_REFUSED_NOTE, data={"turn_id": story.turn_id, **why})
+    data = {"turn_id": story.turn_id, "seqs": story.consumes, **why}
+    return NoteEvent(kind=ROLLBACK_REFUSED_NOTE, data=data)
 
 
 _NEVER_US = 2**62

@@ -8,7 +8,15 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
-from kipu.errors import KipuError, LeaseLostError, StoreError, TurnStoppedError, WorkspaceError
+from kipu.errors import (
+    BlobNotFoundError,
+    KipuError,
+    LeaseLostError,
+    SearchUnavailableError,
+    StoreError,
+    TurnStoppedError,
+    WorkspaceError,
+)
 from kipu.events.conversation import ToolResultEvent, ToolStartedEvent
 from kipu.ports.principal import Principal
 from kipu.ports.store import EventStore
@@ -24,6 +32,7 @@ from kipu.session.turn_story import OpenCall
 logger = logging.getLogger(__name__)
 
 GRACE_S = 5.0  # how long a tool that was told to end may take to clean up
+_NOT_THE_LOG = (BlobNotFoundError, SearchUnavailableError)  # errors of the store that say nothing against the log
 Checkpoint = Callable[[TurnRun, OpenCall], Awaitable[None]]
 
 
@@ -160,7 +169,8 @@ def _outcome(tool: Tool, work: asyncio.Future[ToolResult]) -> ToolResult:
     error = work.exception()
     if error is None:
         return work.result()
-    if isinstance(error, LeaseLostError | StoreError) or not isinstance(error, Exception):
+    is_log = isinstance(error, LeaseLostError | StoreError) and not isinstance(error, _NOT_THE_LOG)
+    if is_log or not isinstance(error, Exception):
         raise error
     if not isinstance(error, KipuError):
         logger.warning("tool %s failed", tool.spec.name, exc_info=error)

@@ -50,6 +50,7 @@ class ToolStep:
             run.control.check()
             if run.story.open_calls and all(call.awaits_decision for call in run.story.open_calls):
                 if await self._is_steered(run):
+                    await self.skip(run)
                     return True
                 await self._park(run)
                 return False
@@ -57,23 +58,18 @@ class ToolStep:
 
     async def close(self, run: TurnRun) -> None:
         """End every open call of a stopped turn as cancelled, and what was asked about them as denied."""
-        events: list[SessionEvent] = []
-        for call in run.story.open_calls:
-            if call.request is not None and call.decision is None:
-                events.append(
-                    ApprovalDecisionEvent(
-                        approval_id=call.request.approval_id, decision=DENIED, by="the stop of its turn"
-                    )
-                )
-            events.append(_synthetic(call, CANCELLED_TEXT, "cancelled"))
+        events = closing_events(run.story.open_calls)
         if events:
             await run.add(*events)
 
     async def skip(self, run: TurnRun) -> None:
         """End the calls that have not started as skipped: a message steers the turn elsewhere."""
-        waiting = [call for call in run.story.open_calls if not call.starts]
-        if waiting:
-            await run.add(*[_synthetic(call, SKIPPED_TEXT, "skipped") for call in waiting])
+        events: list[SessionEvent] = []
+        for call in run.story.open_calls:
+            if not call.starts:
+                events += [*_denial(call, by="a message that came in"), _synthetic(call, SKIPPED_TEXT, "skipped")]
+        if events:
+            await run.add(*events)
 
     async def _refuse_and_ask(self, run: TurnRun, judged: Sequence[Judged]) -> None:
         events: list[SessionEvent] = []
@@ -87,13 +83,20 @@ class ToolStep:
 
     async def _run(self, run: TurnRun, ready: Sequence[Judged]) -> None:
         """Run calls without side effects together, every other one alone and in order; a steering message skips the rest."""
+        batches: list[list[Judged]] = []
         for changes, entries in groupby(ready, key=lambda entry: self._execution.has_side_effect(entry[0])):
             group = list(entries)
-            for batch in [[entry] for entry in group] if changes else [group]:
-                if await self._is_steered(run):
-                    await self.skip(run)
-                    return
-                await self._together(run, batch)
+            batches += [[entry] for entry in group] if changes else [group]
+        for number, batch in enumerate(batches):
+            if await self._is_steered(run):
+                await self.skip(run)
+                return
+            await self._together(run, batch if number == 0 else await self._still_ready(run, batch))
+
+    async def _still_ready(self, run: TurnRun, batch: Sequence[Judged]) -> list[Judged]:
+        """Judge again what was judged before other calls ran: rules and grants may have changed, and times have passed."""
+        again = [(call, await self._gate.judge(run, call)) for call, _ in batch]
+        return [entry for entry in again if entry[1].kind == "run"]
 
     async def _together(self, run: TurnRun, batch: Sequence[Judged]) -> None:
         tasks = [
@@ -127,6 +130,22 @@ def _refusal(call: OpenCall, verdict: Verdict) -> ToolResultEvent:
         error_info=verdict.error_info,
         synthetic=verdict.synthetic,
     )
+
+
+def closing_events(calls: Sequence[OpenCall]) -> list[SessionEvent]:
+    """Return what ends these calls with their turn: each one cancelled, and what was asked about it denied."""
+    return [
+        event
+        for call in calls
+        for event in (*_denial(call, by="the end of its turn"), _synthetic(call, CANCELLED_TEXT, "cancelled"))
+    ]
+
+
+def _denial(call: OpenCall, *, by: str) -> list[SessionEvent]:
+    """Return the answer to the question about a call that nobody is asked any more."""
+    if call.request is None or call.decision is not None:
+        return []
+    return [ApprovalDecisionEvent(approval_id=call.request.approval_id, decision=DENIED, by=by)]
 
 
 def _synthetic(call: OpenCall, text: str, why: Any) -> ToolResultEvent:

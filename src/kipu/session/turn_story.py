@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from kipu.events.boundary import NoteEvent
 from kipu.events.conversation import (
     AgentMessageEvent,
     ToolCallEvent,
@@ -23,6 +24,7 @@ from kipu.events.turn import (
     TurnSteeredEvent,
 )
 
+HANDED_OVER_NOTE = "kipu.handed_over"  # a process that ended in order left the turn to the next one
 STOP_MODES = ("stop", "interrupt", "rollback", "rollback_forced")  # who asks for most says how a turn ends
 
 
@@ -102,6 +104,11 @@ def _progress(story: TurnStory, _event: SessionEvent) -> None:
     story.resumed_in_vain = 0
 
 
+def _note(story: TurnStory, event: NoteEvent) -> None:
+    if event.kind == HANDED_OVER_NOTE:
+        story.resumed_in_vain = 0
+
+
 def _answer(story: TurnStory, event: AgentMessageEvent) -> None:
     story.resumed_in_vain = 0
     mark = event.provider
@@ -159,6 +166,7 @@ _HANDLERS: dict[type[SessionEvent], Callable[[TurnStory, Any], None]] = {
     TurnSteeredEvent: _steered,
     TurnResumedEvent: _resumed,
     TurnParkedEvent: _progress,
+    NoteEvent: _note,
     AgentMessageEvent: _answer,
     ToolCallEvent: _call,
     ToolStartedEvent: _call_started,
