@@ -24,6 +24,7 @@ UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 _MODULES = {
     "chat": "chat.command",
     "run": "run.command",
+    "demo": "demo.command",
     "approvals": "approving",
     "approve": "approving",
     "deny": "approving",

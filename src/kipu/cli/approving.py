@@ -143,7 +143,8 @@ def deny(
 
 
 async def _decide(invocation: Invocation, text: str, decide: Any) -> None:
-    from kipu.cli.approval_reference import find_approval, taken_up
+    from kipu.cli.approval_reference import find_approval
+    from kipu.cli.runner import taken_up
     from kipu.cli.transcript import event_json
 
     output = invocation.output

@@ -33,7 +33,7 @@ async def _status(invocation: Invocation, text: str) -> None:
     from dataclasses import asdict
 
     from kipu.cli.reference import find_session
-    from kipu.ports.owner import Owner
+    from kipu.cli.runner import live_owner
     from kipu.runtime.approvals import ApprovalDesk
 
     output = invocation.output
@@ -41,23 +41,24 @@ async def _status(invocation: Invocation, text: str) -> None:
         session = await find_session(manager, text)
         now = await _control(manager).status(session.session_id)
         pending = await ApprovalDesk(manager).pending(session_id=session.session_id)
-    owner = Owner.parse(now.owner) if now.owner else None
+    owner = live_owner(now.owner)
     if output.json:
-        output.emit({**asdict(now), "approvals": [one.approval_id for one in pending]})
+        run_by = owner.pid if owner is not None else None
+        output.emit({**asdict(now), "run_by": run_by, "approvals": [one.approval_id for one in pending]})
         return
     output.facts(
         [
             ("session", now.session_id),
             ("state", now.state),
             ("turn", now.open_turn),
-            ("run by", f"process {owner.pid} on {owner.host}" if owner else now.owner),
+            ("run by", f"process {owner.pid} on {owner.host}" if owner else None),
             ("waiting", now.waiting or None),
             ("due", None if not now.due_at else now.due_at),
             ("events", now.last_seq),
             *(("asks", f"{one.approval_id}  {one.tool_name}: {one.shown.get('summary', '')}") for one in pending),
         ]
     )
-    if now.state in ("running", "stopping") and now.owner is None:
+    if now.state in ("running", "stopping") and owner is None:
         output.say(f"nobody runs the turn now; go on with: kipu run --resume {now.session_id}")
 
 
@@ -75,8 +76,8 @@ def stop(
 
 
 async def _stop(invocation: Invocation, text: str) -> None:
-    from kipu.cli.approval_reference import finished
     from kipu.cli.reference import find_session
+    from kipu.cli.runner import finished, live_owner
 
     output = invocation.output
     ended: TurnFinishedEvent | None = None
@@ -86,7 +87,7 @@ async def _stop(invocation: Invocation, text: str) -> None:
         if turn_id is not None:
             after = session.history.last_seq
             head = await manager.store.head(session.session_id)
-            if head is not None and head.lease_owner is not None:
+            if head is not None and live_owner(head.lease_owner) is not None:
                 ended = await finished(session, turn_id, after=after, wait_s=STOP_WAIT_S)
             if ended is None and await _close(invocation, manager, session):
                 ended = await finished(session, turn_id, after=after, wait_s=STOP_WAIT_S)
@@ -202,14 +203,14 @@ def send(
 async def _send(invocation: Invocation, text: str, message: str, *, policy: str | None) -> None:
     from kipu.cli.posting import post
     from kipu.cli.reference import find_session
-    from kipu.ports.owner import Owner
+    from kipu.cli.runner import live_owner
 
     output = invocation.output
     async with invocation.manager() as manager:
         session = await find_session(manager, text)
         receipt = await post(manager, session, message, policy=policy)
         head = await manager.store.head(session.session_id)
-        owner = Owner.parse(head.lease_owner) if head is not None and head.lease_owner else None
+        owner = live_owner(head.lease_owner) if head is not None else None
     if output.json:
         record: dict[str, Any] = {
             "session_id": receipt.session_id,

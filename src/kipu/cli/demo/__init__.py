@@ -1,0 +1,1 @@
+"""`kipu demo`: a guided tour in which everything that is shown really happens."""
