@@ -76,7 +76,7 @@ class Agent:
         self.parts = parts
         self._manager = manager
         self._observer = observer or NoObserver()
-        self.compaction = Compaction(session, parts.model)
+        self.compaction = Compaction(session, parts.model, silence_s=parts.stream_limits.silence_s)
         self._running = 0
 
     @property

@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from kipu.context.extract import chunks, extract_summary, transcript
-from kipu.errors import ConflictError, InputError, KipuError, ModelAnswerError
+from kipu.errors import ConflictError, InputError, ModelAnswerError
 from kipu.events.boundary import CompactionEvent
+from kipu.events.conversation import UserMessageEvent
 from kipu.events.event import SessionEvent
+from kipu.events.turn import TurnStartedEvent, TurnSteeredEvent
 from kipu.manager.loader import PAGE
 from kipu.manager.session import Session
-from kipu.ports.model import ModelClient, ModelReply, ModelRequest
+from kipu.ports.model import ModelClient, ModelReply, ModelRequest, ModelStream, TextDelta
 from kipu.ports.principal import Principal
 from kipu.runtime.turn_run import TurnRun
 from kipu.session.branch import visible
@@ -29,6 +31,8 @@ CHARACTERS_PER_TOKEN = 3
 SOURCE_SHARE = 0.5  # of the model's own window, for one piece of history
 DEFAULT_SOURCE_CHARACTERS = 120_000
 SUMMARY_TOKENS = 2_000
+MOST_CHARACTERS = 40_000  # of a summary: one that goes on beyond is none
+SILENCE_S = 120.0
 RETRY_EVENTS = 20
 
 INSTRUCTION = """\
@@ -55,9 +59,10 @@ class CompactionPlan:
 class Compaction:
     """Make room in one session's window before it overflows. A failure changes nothing: the window then jumps without a summary."""
 
-    def __init__(self, session: Session, model: ModelClient) -> None:
+    def __init__(self, session: Session, model: ModelClient, *, silence_s: float = SILENCE_S) -> None:
         self._session = session
         self._model = model
+        self._silence_s = silence_s
         self._task: asyncio.Task[CompactionEvent | None] | None = None
         self._not_before_seq = 0  # after a failure it is not tried again at once
 
@@ -69,7 +74,7 @@ class Compaction:
         if self._task is None:
             if share < BEGIN_SHARE or self._session.history.last_seq < self._not_before_seq:
                 return
-            self._task = asyncio.ensure_future(self._prepared(run.turn.principal))
+            self._task = asyncio.ensure_future(self._prepared())
         if not self._task.done():
             if share < WAIT_SHARE and self._model.describe().is_ai:
                 return
@@ -91,11 +96,11 @@ class Compaction:
         window, policy = self._session.history.window, self._session.policy
         return max(window.tokens / policy.max_tokens, window.message_count / policy.max_messages)
 
-    async def _prepared(self, principal: Principal | None) -> CompactionEvent | None:
+    async def _prepared(self) -> CompactionEvent | None:
         try:
-            return await self._summarised(principal)
-        except KipuError as error:
-            logger.warning("session %s: no summary was made: %s", self._session.session_id, error)
+            return await self._summarised()
+        except Exception as error:  # noqa: BLE001 - whatever a client raises, the turn goes on without a summary
+            logger.warning("session %s: no summary was made: %r", self._session.session_id, error)
             return None
 
     async def aclose(self) -> None:
@@ -114,7 +119,7 @@ class Compaction:
         meanwhile), ModelError; nothing was changed then.
         """
         await self._session.refresh()
-        event = await self._summarised(principal)
+        event = await self._summarised()
         if event is None:
             raise InputError(reason="there is too little history to summarise")
         async with self._session.holding():
@@ -152,7 +157,7 @@ class Compaction:
         unmoved = (head.compaction_seq, head.rewind_seq) == (captured.get("compaction_seq"), captured.get("rewind_seq"))
         return unmoved and window.start_seq <= event.first_kept_seq
 
-    async def _summarised(self, principal: Principal | None) -> CompactionEvent | None:
+    async def _summarised(self) -> CompactionEvent | None:
         plan = self.plan()
         if plan is None:
             return None
@@ -182,7 +187,23 @@ class Compaction:
             if len(page) < PAGE:
                 break
             after = page[-1].seq
-        return [event for event in visible(found) if event.seq <= plan.to_seq]
+        return await self._placed([event for event in visible(found) if event.seq <= plan.to_seq])
+
+    async def _placed(self, events: Sequence[SessionEvent]) -> list[SessionEvent]:
+        """Return the events with each message where a turn took it, as a window shows it; one that no turn took is left out."""
+        taken = [
+            seq for event in events if isinstance(event, TurnStartedEvent | TurnSteeredEvent) for seq in event.consumes
+        ]
+        messages = {event.seq: event for event in events}
+        earlier = await self._session.history.reader.at(seq for seq in taken if seq not in messages)
+        messages.update({seq: item.event for seq, item in earlier.items()})
+        placed: list[SessionEvent] = []
+        for event in events:
+            if isinstance(event, TurnStartedEvent | TurnSteeredEvent):
+                placed += [messages[seq] for seq in event.consumes if seq in messages]
+            elif not (isinstance(event, UserMessageEvent) and event.queued):
+                placed.append(event)
+        return placed
 
     async def _previous(self, plan: CompactionPlan) -> str | None:
         if not plan.compaction_seq:
@@ -207,9 +228,22 @@ class Compaction:
         ]
         request = ModelRequest(model=self._model.name, messages=messages, settings={"max_tokens": SUMMARY_TOKENS})
         async with self._model.stream(request) as stream:
-            async for event in stream:
-                if isinstance(event, ModelReply):
-                    usage.append(event.usage.as_json())
-                    if event.state == "complete" and event.text.strip():
-                        return event.text.strip()
-        raise ModelAnswerError(model=self._model.name, reason="it gave no summary")
+            reply = await self._reply(stream)
+        if reply is None or reply.state != "complete" or not reply.text.strip():
+            raise ModelAnswerError(model=self._model.name, reason="it gave no summary")
+        usage.append(reply.usage.as_json())
+        return reply.text.strip()
+
+    async def _reply(self, stream: ModelStream) -> ModelReply | None:
+        """Read to the end of an answer; None where it is silent for too long, or does not end."""
+        characters = 0
+        while characters <= MOST_CHARACTERS:
+            try:
+                async with asyncio.timeout(self._silence_s):
+                    event = await anext(stream, None)
+            except TimeoutError:
+                return None
+            if event is None or isinstance(event, ModelReply):
+                return event
+            characters += len(event.text) if isinstance(event, TextDelta) else 0
+        return None

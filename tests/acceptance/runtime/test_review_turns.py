@@ -316,7 +316,7 @@ async def test_rule_that_comes_while_a_call_runs_holds_for_the_next() -> None:
 
 
 async def test_turn_that_is_handed_over_again_and_again_is_not_given_up(tmp_path: Path) -> None:
-    """Ending a process in order is no try in vain: only a turn whose processes die is given up (C14)."""
+    """Ending a process in order is no try in vain: only a turn whose processes die is given up (C14, EV-18)."""
     url = f"sqlite:///{tmp_path}/s.db"
     async with await open_manager(url) as manager:
         session = await manager.get_or_create("test:1")
