@@ -175,8 +175,7 @@ class Desk:
         """Return a session's batches that have a key, after the index was made to say what the log says."""
         shelf = self._shelf
         with shelf.indexing(wait_s=WAIT_S) as index:
-            with index.transaction():
-                shelf.heal(session_id)
+            shelf.heal(session_id)
             return index.outcomes(session_id, now_us=shelf.now_us())
 
     def keys_of(self, session_id: str, *, wait_s: float) -> list[str]:
@@ -191,8 +190,7 @@ class Desk:
         with self._shelf.indexing(wait_s=WAIT_S) as index:
             behind = self._shelf.behind({*indexed, *(entry.session_id for entry in entries)})
             for session_id in behind:
-                with index.transaction():
-                    self._shelf.heal(session_id)
+                self._shelf.heal(session_id)
             with index.transaction():
                 numbers = {session_id: index.put_indexed(session_id, seq) for session_id, seq in indexed.items()}
                 for entry in entries:

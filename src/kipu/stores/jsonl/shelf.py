@@ -6,8 +6,8 @@ import os
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import apsw
 
@@ -236,9 +236,9 @@ class Shelf:
                 self._register()
                 return
             self.index.build()
-            with self.index.transaction():
+            with self.index.transaction():  # nobody else is in the middle of anything: the index's lock is held alone
                 for session_id in self.session_ids():
-                    self.heal(session_id)
+                    self._heal(session_id, nullcontext)
             self.index.complete()
             self.broken = False
             self._register()
@@ -248,15 +248,23 @@ class Shelf:
             self.index.register(self.owner)
 
     def heal(self, session_id: str) -> None:
-        """Make the index say what a session's log says, inside a transaction. What cannot be read is listed as such."""
+        """Make the index say what a session's log says. What cannot be read is listed as such.
+
+        The session's lock comes before the transaction, as in every commit: the other way round, the two wait for each other.
+        """
+        self._heal(session_id, self.index.transaction)
+
+    def _heal(self, session_id: str, together: Callable[[], AbstractContextManager[None]]) -> None:
         try:
-            with self.locked(session_id, wait_s=WAIT_S, shared=True) as opened:
+            with self.locked(session_id, wait_s=WAIT_S, shared=True) as opened, together():
                 self.put(opened)
         except SessionNotFoundError:
             if not self._is_being_erased(session_id):
-                self.index.remove(session_id)
+                with together():
+                    self.index.remove(session_id)
         except OSError as error:
-            self._put_unreadable(session_id, str(error.strerror))
+            with together():
+                self._put_unreadable(session_id, str(error.strerror))
         self._is_written(session_id)
 
     def put(self, opened: OpenLog) -> None:
@@ -294,8 +302,7 @@ class Shelf:
             dead = self.dead_writers()
             differing = self._differing()
             for session_id in differing:
-                with index.transaction():
-                    self.heal(session_id)
+                self.heal(session_id)
             for owner in dead:
                 index.unregister(owner)
             if differing and not self.settings.read_only:

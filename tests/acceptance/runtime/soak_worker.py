@@ -1,0 +1,106 @@
+"""A worker process for soaks: it serves every session of a store until it is told to end, or is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kipu.ports.model import ModelRequest
+from kipu.ports.tool import ToolContext
+from kipu.testing.scripted_model import ScriptedCall, ScriptedModelClient, ScriptedReply, results_of, texts_of
+from kipu.testing.validators import validate
+from kipu.wiring import open_manager
+from tests.acceptance.runtime.fakes import FunctionTool, runtime
+
+SLOWEST_S = 0.03
+
+
+class Book:
+    """A file of lines that are durable at once, so that what happened in a killed process is known."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def write(self, *words: str) -> None:
+        handle = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        os.write(handle, ("\t".join(words) + "\n").encode())
+        os.close(handle)  # SIGKILL loses nothing that was written
+
+    def lines(self) -> list[list[str]]:
+        """Return what was written, one list of words a line."""
+        text = self._path.read_text() if self._path.exists() else ""
+        return [line.split("\t") for line in text.splitlines()]
+
+    def values(self, name: str) -> set[str]:
+        """Return the first word behind a name, of every line that begins with it."""
+        return {words[1] for words in self.lines() if words[0] == name}
+
+
+class SoakModel:
+    """Answer by what is asked: a message that says `plan=read,write` gets these calls first, one more message with them."""
+
+    def __init__(self, book: Book, *, seed: int) -> None:
+        self._book = book
+        self._random = random.Random(seed)
+
+    def __call__(self, request: ModelRequest) -> ScriptedReply:
+        found = validate("neutral", {"messages": request.messages})
+        if found:
+            self._book.write("refused", json.dumps([str(entry) for entry in found]), json.dumps(request.messages))
+        asked = texts_of(request)[-1] if texts_of(request) else ""
+        plan = asked.rpartition("plan=")[2].split() if "plan=" in asked else []
+        calls = [] if results_of(request) or not plan else [name for name in plan[0].split(",") if name]
+        return ScriptedReply(
+            f"About {asked[-200:]}: " + "so it is. " * self._random.randrange(3),
+            calls=[ScriptedCall(name, {"n": self._random.randrange(10**9)}) for name in calls],
+            before=self._think,
+        )
+
+    async def _think(self) -> None:
+        await asyncio.sleep(self._random.random() * SLOWEST_S)
+
+
+def soak_tools(book: Book, *, seed: int) -> list[FunctionTool]:
+    """Tools of every kind, each of whose runs leaves a line."""
+    chance = random.Random(seed + 1)
+
+    def effect(name: str) -> Any:
+        async def run(_arguments: Mapping[str, Any], context: ToolContext) -> str:
+            book.write("ran", name, context.session_id, context.call_id)
+            await asyncio.sleep(chance.random() * SLOWEST_S)
+            return f"{name} done"
+
+        return run
+
+    return [
+        FunctionTool("read", effect("read"), {"is_idempotent": True}),
+        FunctionTool("look", effect("look"), {"is_idempotent": True}),
+        FunctionTool("write", effect("write"), {"has_side_effect": True}),
+        FunctionTool("send", effect("send"), {"has_side_effect": True, "is_external": True}),
+        FunctionTool("danger", effect("danger"), {"has_side_effect": True, "default_policy": "ask"}),
+    ]
+
+
+async def serve(url: str, book: Book, *, seed: int, options: dict[str, Any]) -> None:
+    """Work until SIGTERM."""
+    ended = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
+    manager = await open_manager(url)
+    model = ScriptedModelClient(SoakModel(book, seed=seed))
+    try:
+        async with runtime(model, *soak_tools(book, seed=seed), manager=manager, **options):
+            book.write("began", str(os.getpid()))
+            await ended.wait()
+    finally:
+        await manager.close()
+
+
+def main(url: str, book: str, seed: int, options: dict[str, Any]) -> None:
+    """Run it; what a child process starts with."""
+    asyncio.run(serve(url, Book(Path(book)), seed=seed, options=options))
