@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from contextlib import suppress
-from typing import Any
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing, suppress
+from typing import Any, cast
 
-from kipu.errors import KipuError
+from kipu.errors import KipuError, LeaseLostError
 from kipu.events.content import text_of
 from kipu.events.conversation import AgentMessageEvent, UserMessageEvent
-from kipu.events.event import utc_text_us
+from kipu.events.event import SessionEvent, utc_text_us
 from kipu.events.turn import StopRequestedEvent, TurnFinishedEvent, TurnStartedEvent
 from kipu.manager.access import owner_of
 from kipu.manager.manager import SessionManager
@@ -82,8 +82,8 @@ class DelegateTool:
         owner = owner_of(self._parent.head)
         child = await self._child(arguments, context, owner=owner, depth=depth + 1)
         context.emit(f"[{child.session_id}] {self.subject(arguments).splitlines()[0][:200]}\n")
-        control = TurnControl()
-        work = asyncio.ensure_future(self._until_finished(child, owner, control))
+        control, task = TurnControl(), _TaskTurn(child, owner)
+        work = asyncio.ensure_future(self._until_finished(task, control))
         try:
             finished = await asyncio.shield(work)
         except asyncio.CancelledError:
@@ -94,7 +94,7 @@ class DelegateTool:
             raise
         if finished is None:
             return ToolResult(f"The helper was stopped. [helper session {child.session_id}]", True, "cancelled")
-        return await self._result(child, owner, finished)
+        return _result(task, finished)
 
     async def aclose(self) -> None:
         """Do nothing: a child's own agent holds what it uses."""
@@ -128,19 +128,21 @@ class DelegateTool:
         await self._manager.receive(key, task, principal=owner)
         return child
 
-    async def _until_finished(self, child: Session, owner: Principal, control: TurnControl) -> TurnFinishedEvent | None:
+    async def _until_finished(self, task: _TaskTurn, control: TurnControl) -> TurnFinishedEvent | None:
         """Run the child's turn here where nobody does, else wait for what happens to it; None when it is to stop first."""
-        while (finished := await _finished_turn(child, owner)) is None and not control.is_stopped:
+        child = task.child
+        while (finished := await task.finished()) is None and not control.is_stopped:
             if await self._is_due(child) and await child.lock.try_acquire():
                 try:
-                    turns = SessionTurns(self._manager, self._orchestrator, session=child, principal=owner)
-                    await turns.run_next(control)
+                    turns = SessionTurns(self._manager, self._orchestrator, session=child, principal=task.owner)
+                    with suppress(LeaseLostError):  # the child's: whoever has it now goes on with its turn
+                        await turns.run_next(control)
                 finally:
                     await child.lock.release()
                 continue
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_AGAIN_S):
-                    await _next_event(child, owner, control)
+                    await task.news(control)
         return finished
 
     async def _is_due(self, child: Session) -> bool:
@@ -154,18 +156,6 @@ class DelegateTool:
         if control.mode != HANDOVER and child.head.open_turn is not None:
             with suppress(KipuError):
                 await child.add_event(StopRequestedEvent(turn_id=child.head.open_turn), principal=owner)
-
-    async def _result(self, child: Session, owner: Principal, finished: TurnFinishedEvent) -> ToolResult:
-        answer = ""
-        async for event in child.events(principal=owner):
-            if isinstance(event, AgentMessageEvent) and event.turn_id == finished.turn_id:
-                answer = text_of(event.content) or answer
-        notice = f"[helper session {child.session_id}]"
-        if finished.outcome == "completed":
-            return ToolResult(f"{answer}\n{notice}")
-        said = f" It had said: {answer}" if answer else ""
-        why = f": {finished.error}" if finished.error else ""
-        return ToolResult(f"The helper's turn was {finished.outcome}{why}.{said}\n{notice}", True, finished.outcome)
 
 
 _LOOK_AGAIN_S = 1.0  # a lease that another process lost is news that no event brings
@@ -187,26 +177,46 @@ def _narrowed(limits: Any, max_steps: Any) -> dict[str, Any]:
     return kept
 
 
-async def _next_event(child: Session, owner: Principal, control: TurnControl) -> None:
-    """Return when something is appended to the child, or the turn is to stop."""
-    await child.refresh()
-    followed = aiter(child.follow(after=child.history.last_seq, principal=owner))
-    news = asyncio.ensure_future(anext(followed))
-    stopped = asyncio.ensure_future(control.wait())
-    try:
-        await asyncio.wait({news, stopped}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        news.cancel()
-        stopped.cancel()
-        await asyncio.gather(news, stopped, return_exceptions=True)
+def _result(task: _TaskTurn, finished: TurnFinishedEvent) -> ToolResult:
+    answer, notice = task.answer, f"[helper session {task.child.session_id}]"
+    if finished.outcome == "completed":
+        return ToolResult(f"{answer}\n{notice}")
+    said = f" It had said: {answer}" if answer else ""
+    why = f": {finished.error}" if finished.error else ""
+    return ToolResult(f"The helper's turn was {finished.outcome}{why}.{said}\n{notice}", True, finished.outcome)
 
 
-async def _finished_turn(child: Session, owner: Principal) -> TurnFinishedEvent | None:
-    """Return the end of the turn that took the child's task, if it has come."""
-    turn_id = None
-    async for event in child.events(principal=owner):
-        if isinstance(event, TurnStartedEvent) and turn_id is None:
-            turn_id = event.turn_id
-        elif isinstance(event, TurnFinishedEvent) and event.turn_id == turn_id:
-            return event
-    return None
+class _TaskTurn:
+    """The turn that took a helper's task, as its log tells of it. However long that takes, each event is read once."""
+
+    def __init__(self, child: Session, owner: Principal) -> None:
+        self.child = child
+        self.owner = owner
+        self.answer = ""
+        self._turn_id: str | None = None
+        self._seen = 0
+
+    async def finished(self) -> TurnFinishedEvent | None:
+        """Return its end, if that has come; `answer` is what it said last until then."""
+        async for event in self.child.events(after=self._seen, principal=self.owner):
+            self._seen = event.seq
+            if isinstance(event, TurnStartedEvent) and self._turn_id is None:
+                self._turn_id = event.turn_id
+            elif isinstance(event, AgentMessageEvent) and event.turn_id == self._turn_id:
+                self.answer = text_of(event.content) or self.answer
+            elif isinstance(event, TurnFinishedEvent) and event.turn_id == self._turn_id:
+                return event
+        return None
+
+    async def news(self, control: TurnControl) -> None:
+        """Return when something is appended to the helper's session, or the turn is to stop."""
+        followed = cast("AsyncGenerator[SessionEvent, None]", self.child.follow(after=self._seen, principal=self.owner))
+        async with aclosing(followed):
+            news = asyncio.ensure_future(anext(followed))
+            stopped = asyncio.ensure_future(control.wait())
+            try:
+                await asyncio.wait({news, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                news.cancel()
+                stopped.cancel()
+                await asyncio.gather(news, stopped, return_exceptions=True)
