@@ -134,9 +134,7 @@ class DelegateTool:
         while (finished := await task.finished()) is None and not control.is_stopped:
             if await self._is_due(child) and await child.lock.try_acquire():
                 try:
-                    turns = SessionTurns(self._manager, self._orchestrator, session=child, principal=task.owner)
-                    with suppress(LeaseLostError):  # the child's: whoever has it now goes on with its turn
-                        await turns.run_next(control)
+                    await self._run_here(task, control)
                 finally:
                     await child.lock.release()
                 continue
@@ -144,6 +142,17 @@ class DelegateTool:
                 async with asyncio.timeout(_LOOK_AGAIN_S):
                     await task.news(control)
         return finished
+
+    async def _run_here(self, task: _TaskTurn, control: TurnControl) -> None:
+        """Run the child's turn under the lock that this task holds, and hear who wants to stop just that one."""
+        turns = SessionTurns(self._manager, self._orchestrator, session=task.child, principal=task.owner)
+        listening = asyncio.ensure_future(task.heed_stops(control))
+        try:
+            with suppress(LeaseLostError):  # the child's: whoever has it now goes on with its turn
+                await turns.run_next(control)
+        finally:
+            listening.cancel()
+            await asyncio.gather(listening, return_exceptions=True)
 
     async def _is_due(self, child: Session) -> bool:
         head = await self._manager.store.head(child.session_id)
@@ -207,6 +216,12 @@ class _TaskTurn:
             elif isinstance(event, TurnFinishedEvent) and event.turn_id == self._turn_id:
                 return event
         return None
+
+    async def heed_stops(self, control: TurnControl) -> None:
+        """Turn the child's own stop switch when its log says so, until this is cancelled."""
+        async for event in self.child.follow(after=self._seen, principal=self.owner):
+            if isinstance(event, StopRequestedEvent) and event.turn_id == control.turn_id:
+                control.stop(event.mode)
 
     async def news(self, control: TurnControl) -> None:
         """Return when something is appended to the helper's session, or the turn is to stop."""

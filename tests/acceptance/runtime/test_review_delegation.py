@@ -150,3 +150,20 @@ async def test_erased_parent_leaves_its_helpers_listed_and_readable() -> None:
         assert await manager.delete_session(session.session_id)
         assert [head.session_id async for head in manager.heads()] == [child.session_id]
         assert await manager.delete_session(child.session_id)
+
+
+async def test_stop_of_a_helper_is_heard_at_once() -> None:
+    """Who stops a helper in the middle of its answer ends that answer, and the parent is told (A44, C13)."""
+    model = family(ScriptedReply("a long answer that streams", hold_after=1))
+    async with runtime(model, delegates=True) as run:
+        session = await run.session()
+        await run.say(session, "go")
+        await asyncio.wait_for(model.held.wait(), 5)
+        (child,) = await children(run, session)
+        await child.refresh()
+        await child.add_event(StopRequestedEvent(turn_id=child.head.open_turn or ""))
+        await asyncio.wait_for(until(session, TurnFinishedEvent), 5)
+        assert [event.outcome for event in await of_type(child, TurnFinishedEvent)] == ["cancelled"]
+        (result,) = await of_type(session, ToolResultEvent)
+        assert result.error_info == "cancelled"
+        assert [event.outcome for event in await of_type(session, TurnFinishedEvent)] == ["completed"]
