@@ -142,8 +142,6 @@ def queue(
 
 
 async def _queue(invocation: Invocation, text: str) -> None:
-    from dataclasses import asdict
-
     from kipu.cli.reference import find_session
 
     output = invocation.output
@@ -151,7 +149,7 @@ async def _queue(invocation: Invocation, text: str) -> None:
         session = await find_session(manager, text)
         waiting = await _control(manager).queue(session.session_id)
     if output.json:
-        output.emit([asdict(message) for message in waiting])
+        output.emit([_message_json(message) for message in waiting])
         return
     output.table(("seq", "policy", "waits", "from", "due", "text"), map(_row, waiting))
     if not waiting:
@@ -164,6 +162,19 @@ def _row(message: QueuedMessage) -> tuple[str, ...]:
     sender = message.author.sender_id or message.author.principal or "-"
     due = f"in {span(message.due_in_s)}" if message.due_in_s else "now"
     return str(message.seq), message.mode, span(message.age_s), sender, due, message.text
+
+
+def _message_json(message: QueuedMessage) -> dict[str, Any]:
+    return {
+        "seq": message.seq,
+        "mode": message.mode,
+        "sender_id": message.author.sender_id,
+        "principal": message.author.principal,
+        "text": message.text,
+        "age_s": message.age_s,
+        "due_in_s": message.due_in_s,
+        "expires_in_s": message.expires_in_s,
+    }
 
 
 async def _cancel(invocation: Invocation, text: str, seq: int) -> None:

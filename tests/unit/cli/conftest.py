@@ -18,3 +18,13 @@ def kipu(request: pytest.FixtureRequest, tmp_path: Path) -> CommandLine:
 @pytest.fixture
 def kipu_sqlite(tmp_path: Path) -> CommandLine:
     return CommandLine(tmp_path, f"sqlite:///{tmp_path / 'sessions.db'}")
+
+
+@pytest.fixture
+def work(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """Return an empty directory, in which the commands of the test run."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    for name in {"kipu", "kipu_sqlite"} & set(request.fixturenames):
+        request.getfixturevalue(name).home = folder
+    return folder

@@ -99,7 +99,7 @@ class TaskRun:
                 await asyncio.gather(*watchers, return_exceptions=True)
 
     async def _begin(self) -> RunOutcome | None:
-        if self._session.head.parked and not self._session.head.decided:
+        if self._awaits_person:
             outcome = await self._parked()
             if outcome is not None:  # a task that would wait behind it is not stored either
                 return outcome
@@ -160,12 +160,18 @@ class TaskRun:
             return self._outcome(ExitCode.STOPPED, error=f"the message was {self._settled}")
         return self._outcome(_code_of(finished))
 
+    @property
+    def _awaits_person(self) -> bool:
+        """Return True while the open turn goes no further without a person; whoever wants it to end is one."""
+        head = self._session.head
+        return head.parked and not head.decided and head.stop != head.open_turn
+
     async def _parked(self) -> RunOutcome | None:
         left = await self._consent.decide(self._runtime, self._session)
         if not left or self._is_interrupted:
             return None
         await self._session.refresh()
-        if not self._session.head.parked or self._session.head.decided:
+        if not self._awaits_person:
             return None  # somebody was quicker
         if self._consent.waits:
             self._report.asks(left, waits=True)
