@@ -105,6 +105,7 @@ class Agent:
 
     def _loop(self, principal: Principal) -> AgentLoop:
         parts, manager = self.parts, self._manager
+        budget = TurnBudget(parts.model, parts.limits, monotonic_s=time.monotonic)
         execution = ToolExecution(
             parts.toolbox,
             store=manager.store,
@@ -114,6 +115,7 @@ class Agent:
             environment=parts.environment,
             credentials=parts.credentials,
             checkpoint=parts.checkpoint,
+            remaining_s=budget.remaining_s,
         )
         gate = ApprovalGate(
             parts.toolbox,
@@ -140,7 +142,7 @@ class Agent:
             tools=ToolStep(gate, execution, is_steered=boundary.is_steered),
             boundary=boundary,
             compaction=self.compaction,
-            budget=TurnBudget(parts.model, parts.limits, monotonic_s=time.monotonic),
+            budget=budget,
             toolbox=parts.toolbox,
         )
 

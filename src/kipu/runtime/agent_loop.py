@@ -67,6 +67,7 @@ class AgentLoop:
             self._budget.check(run)
             if not await self._tools.settle(run):
                 return
+            self._budget.check(run)  # calls take time too
             await self._boundary.cross(run)
             await self._compaction.at_boundary(run)
             await self._model.ask(run, tools=self._toolbox.definitions())

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from kipu.errors import ConflictError, InputError, KipuError, LeaseLostError, StoreError
+from kipu.errors import ConflictError, InputError, KipuError, LeaseLostError, StoreError, StoreUnavailableError
 from kipu.events.boundary import NoteEvent
 from kipu.events.event import SessionEvent
 from kipu.events.turn import MessageSettledEvent
@@ -19,7 +19,7 @@ from kipu.ports.principal import Principal
 from kipu.runtime.orchestrator import Orchestrator
 from kipu.runtime.quarantine import Quarantine
 from kipu.runtime.tool_step import closing_events
-from kipu.runtime.turn_control import TurnControl
+from kipu.runtime.turn_control import HANDOVER, TurnControl
 from kipu.runtime.turn_run import read_story
 from kipu.runtime.waiting import waiting_arrivals
 from kipu.session.mailbox import NextTurn, next_turn
@@ -55,6 +55,8 @@ class SessionTurns:
         Raises: LeaseLostError, StoreError.
         """
         await self._session.refresh()
+        if control.mode == HANDOVER:  # this process ends: nothing is begun any more
+            return None
         if self._session.head.open_turn is not None:
             wait_us = self._parked_until_us()
             if wait_us is not None and wait_us > self._manager.now_us():
@@ -81,7 +83,8 @@ class SessionTurns:
         give_back = await self._quarantine.enter()
         control.on_progress = give_back
         try:
-            await self._run(turn, control)
+            if control.mode != HANDOVER:
+                await self._run(turn, control)
         finally:
             give_back()
 
@@ -114,7 +117,10 @@ class SessionTurns:
             try:
                 async with self._orchestrator.using(self._session) as agent:
                     await agent.run_turn(turn, control)
-            except (LeaseLostError, StoreError):
+            except LeaseLostError:
+                raise
+            except StoreUnavailableError:  # for a moment, maybe: what was begun is classified when it is taken up again
+                turn.leave_open()
                 raise
             except Exception as error:  # what is wrong with the agent is the outcome of its turn
                 if not isinstance(error, KipuError):

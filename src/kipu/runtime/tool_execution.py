@@ -50,6 +50,7 @@ class ToolExecution:
         environment: Mapping[str, str] | None = None,
         credentials: Callable[[str], Mapping[str, str]] | None = None,
         checkpoint: Checkpoint | None = None,
+        remaining_s: Callable[[], float | None] = lambda: None,
         grace_s: float = GRACE_S,
     ) -> None:
         self._toolbox = toolbox
@@ -60,6 +61,7 @@ class ToolExecution:
         self._environment = dict(environment or {})
         self._credentials = credentials
         self._checkpoint = checkpoint
+        self._remaining_s = remaining_s
         self._grace_s = grace_s
 
     def has_side_effect(self, call: OpenCall) -> bool:
@@ -115,14 +117,16 @@ class ToolExecution:
         """Return the result within the tool's time, or when the turn is stopped, end the tool and raise TurnStoppedError."""
         work = asyncio.ensure_future(tool.run(arguments, context))
         stopped = asyncio.ensure_future(run.control.wait())
+        bounds = [bound for bound in (tool.spec.timeout_s, self._remaining_s()) if bound is not None]
+        timeout_s = min(bounds, default=None)
         try:
-            await asyncio.wait({work, stopped}, timeout=tool.spec.timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({work, stopped}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
             if work.done():
                 return _outcome(tool, work)
             await self._end(work, tool)
             if stopped.done():
                 raise TurnStoppedError(mode=run.control.mode or "stop")
-            text = f"{tool.spec.name} was ended after {tool.spec.timeout_s:g} s without a result."
+            text = f"{tool.spec.name} was ended after {timeout_s:.4g} s without a result."
             return ToolResult(text, is_error=True, error_info="timeout")
         except asyncio.CancelledError:
             await self._end(work, tool)

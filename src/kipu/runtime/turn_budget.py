@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from kipu.errors import TurnLimitError
 from kipu.ports.model import ModelClient
-from kipu.runtime.spending import Spent, TurnLimits, exceeded, price_usd, usage_from_json
+from kipu.runtime.spending import Spent, TurnLimits, exceeded, price_usd, remaining_s, usage_from_json
 from kipu.runtime.turn_run import TurnRun
 
 MOST_VAIN_TRIES = 9  # a turn that kills its process each time is not taken up for ever
@@ -31,6 +31,10 @@ class TurnBudget:
             self._spent = self._spent.with_step(usage, model=answer.model, cost_usd=cost_usd)
             self._counted += 1
         return self._spent.with_seconds(self._monotonic_s() - self._began_s)
+
+    def remaining_s(self) -> float | None:
+        """Return how long a call may take that has no time of its own; None where nothing bounds it."""
+        return remaining_s(Spent(seconds=self._monotonic_s() - self._began_s), self._limits)
 
     def check(self, run: TurnRun) -> None:
         """Raise TurnStoppedError or TurnLimitError when the turn is to end."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kipu.errors import BlobNotFoundError, ConfigurationError, StoreUnavailableError
+from kipu.errors import BlobNotFoundError, ConfigurationError, StoreFullError, StoreUnavailableError
 from kipu.events.boundary import NoteEvent, RewindEvent
 from kipu.events.conversation import ToolCallEvent, ToolResultEvent, UserMessageEvent
 from kipu.events.turn import StopRequestedEvent, TurnFinishedEvent, TurnParkedEvent, TurnStartedEvent
@@ -18,6 +18,7 @@ from kipu.ports.store import StoredEvent
 from kipu.ports.tool import ToolPreview
 from kipu.runtime.agent import Agent, AgentParts
 from kipu.runtime.orchestrator import Orchestrator
+from kipu.runtime.spending import TurnLimits
 from kipu.runtime.tools.toolbox import Toolbox
 from kipu.testing.scripted_model import ScriptedCall, ScriptedModelClient, ScriptedReply
 from kipu.testing.validators.neutral import validate_neutral
@@ -351,3 +352,68 @@ async def test_approved_arguments_are_checked_again() -> None:
         words = [event.error_info for event in await of_type(session, ToolResultEvent)]
         assert words == ["arguments_invalid", "denied"]
         assert await outcomes(session) == ["completed"]
+
+
+async def test_turns_limit_of_time_ends_a_call_that_has_none() -> None:
+    """A call without a time of its own may take what its turn may; then it is ended, and the turn with it."""
+
+    async def hang(_arguments: Any, _context: Any) -> str:
+        await asyncio.Event().wait()
+        return "never"
+
+    tool = FunctionTool("hang", hang, spec_fields={"timeout_s": None})
+    model = ScriptedModelClient([ScriptedReply(calls=[ScriptedCall("hang")]), "Not said."])
+    async with runtime(model, tool, limits=TurnLimits(max_seconds=0.3)) as run:
+        session = await run.session()
+        await run.say(session, "go")
+        await asyncio.wait_for(run.worker.until_idle(), 5)
+        (finished,) = await of_type(session, TurnFinishedEvent)
+        assert finished.outcome == "failed"
+        assert "its limit is 0.3 s" in finished.error
+        assert await open_calls(session) == set()
+
+
+async def test_full_disk_in_the_middle_of_a_turn_costs_no_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the log cannot be written for a moment, the turn stays open and is taken up again, its call run once (C14, C16)."""
+    monkeypatch.setattr("kipu.runtime.worker.FAULT_RETRY_S", 0.05)
+    tool = FunctionTool("post", spec_fields={"has_side_effect": True})
+    model = ScriptedModelClient([ScriptedReply(calls=[ScriptedCall("post")]), "I cannot know whether it was posted."])
+    async with await open_manager("memory://") as manager:
+        append, failures = manager.store.append, 0
+
+        async def full_once(session_id: str, records: Any, **how: Any) -> Any:
+            nonlocal failures
+            if not failures and any(record.event_type == "tool_result" for record in records):
+                failures += 1
+                raise StoreFullError(store="memory://", reason="no space left")
+            return await append(session_id, records, **how)
+
+        monkeypatch.setattr(manager.store, "append", full_once)
+        async with runtime(model, tool, manager=manager) as run:
+            session = await run.session()
+            await run.say(session, "go")
+            (finished,) = [await asyncio.wait_for(until(session, TurnFinishedEvent), 10)]
+            assert finished.outcome == "completed"
+            assert len(tool.calls) == 1
+            assert [event.synthetic for event in await of_type(session, ToolResultEvent)] == ["interrupted"]
+
+
+async def test_turn_that_waits_in_quarantine_is_left_alone_by_a_drain(tmp_path: Path) -> None:
+    """A process that ends before it came to an open turn leaves no trace in it, and no try (C14)."""
+    url = f"sqlite:///{tmp_path}/s.db"
+    model = ScriptedModelClient(lambda _request: ScriptedReply("slow", hold_after=0))
+    async with await open_manager(url) as manager:
+        sessions = [await manager.get_or_create(f"test:{number}") for number in range(3)]
+        for session in sessions:
+            await session.add_event(UserMessageEvent(content="go", queued=True))
+            async with session.turn() as turn:
+                turn.leave_open()
+            async with session.resumed_turn() as turn:  # as by a process that died with it
+                turn.leave_open()
+        before = [len(await session.get_full_history()) for session in sessions]
+        async with runtime(model, manager=manager) as run:
+            for session in sessions:
+                run.worker.wake(session.session_id)
+            await asyncio.wait_for(model.held.wait(), 5)
+        after = [len(await session.get_full_history()) for session in sessions]
+        assert sum(now > then for then, now in zip(before, after, strict=True)) == 1
