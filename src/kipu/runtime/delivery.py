@@ -30,6 +30,8 @@ logger = logging.getLogger(__name__)
 Sender = Callable[[Outbound], Awaitable[str | None]]
 """Send one thing and return the platform's id of it. InputError: it can never be sent; any other error: try again later."""
 
+_Debt = tuple[str, int, Address]  # one thing that one session owes to one place
+FOLLOW_AGAIN_S = 1.0
 _ENDS = frozenset({"turn_finished", "message_settled"})
 
 
@@ -66,7 +68,8 @@ class Delivery:
         self._places = {channel: asyncio.Semaphore(self._limits.at_once) for channel in senders}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._again: set[str] = set()
-        self._failures: dict[tuple[str, int, Address], int] = {}
+        self._failures: dict[_Debt, int] = {}
+        self._unrecorded: dict[_Debt, DeliveryEvent] = {}  # sent, and the log could not be written
         self._paid: dict[str, int] = {}  # up to which seq a session that owes something has nothing to send yet
         self._loops: list[asyncio.Task[None]] = []
 
@@ -115,10 +118,20 @@ class Delivery:
                 logger.warning("sessions could not be looked through for undelivered answers: %s", error)
 
     async def _follow(self, events: AsyncIterator[StoredEvent]) -> None:
-        with suppress(StoreClosedError):
-            async for stored in events:
-                if stored.record.event_type in _ENDS:
-                    self._start(stored.session_id)
+        """Hear what ends, also after a moment in which the store could not be followed."""
+        while True:
+            try:
+                async for stored in events:
+                    if stored.record.event_type in _ENDS:
+                        self._start(stored.session_id)
+            except StoreClosedError:
+                return
+            except KipuError as error:
+                logger.warning("the store cannot be followed; it is tried again: %s", error)
+            await asyncio.sleep(FOLLOW_AGAIN_S)
+            events = self._manager.store.follow()
+            with suppress(KipuError):  # what ended meanwhile; what this misses, the next sweep finds
+                await self.sweep()
 
     def _start(self, session_id: str) -> None:
         """Have the session's debts looked at, once more where that is under way."""
@@ -203,32 +216,46 @@ class Delivery:
 
     async def _send(self, session: Session, outbound: Outbound, *, place: Address) -> float | None:
         """Send and record; return when to try again if that failed, None if it is done with."""
-        channel, failure = outbound.channel or "", (session.session_id, outbound.seq, place)
+        debt = (session.session_id, outbound.seq, place)
+        delivered = self._unrecorded.get(debt)
+        if delivered is None:
+            tried = await self._tried(outbound, debt)
+            if not isinstance(tried, DeliveryEvent):
+                return tried
+            delivered = self._unrecorded[debt] = tried
+        # Once it is sent it is recorded, also when this is being ended: else it would be sent twice.
+        await asyncio.shield(self._record(session, delivered, debt=debt))
+        return None
+
+    async def _tried(self, outbound: Outbound, debt: _Debt) -> DeliveryEvent | float:
+        """Send; return what to record of it, or the seconds until the next try."""
+        channel = outbound.channel or ""
         status: Literal["sent", "failed"] = "sent"
         platform_message_id: str | None = None
         try:
             async with self._places[channel], asyncio.timeout(self._limits.send_timeout_s):
                 platform_message_id = await self._senders[channel](outbound)
         except InputError as error:
-            logger.warning("an answer of session %s cannot be sent: %s", session.session_id, error)
+            logger.warning("an answer of session %s cannot be sent: %s", outbound.session_id, error)
             status = "failed"
         except Exception as error:  # noqa: BLE001 - a platform's client may raise anything; it is tried again
-            failures = self._failures[failure] = self._failures.get(failure, 0) + 1
-            logger.warning("an answer of session %s was not sent (try %d): %r", session.session_id, failures, error)
+            failures = self._failures[debt] = self._failures.get(debt, 0) + 1
+            logger.warning("an answer of session %s was not sent (try %d): %r", outbound.session_id, failures, error)
             if failures < self._limits.tries:
                 return self._wait_s(failures)
             status = "failed"
-        self._failures.pop(failure, None)
-        delivered = DeliveryEvent(
+        self._failures.pop(debt, None)
+        return DeliveryEvent(
             message_seq=outbound.seq,
             address=outbound.address,
             status=status,
             platform_message_id=platform_message_id,
             answers=list(outbound.answers),
         )
-        # Once it is sent it is recorded, also when this is being ended: else it would be sent twice.
-        await asyncio.shield(session.add_event(delivered, principal=owner_of(session.head)))
-        return None
+
+    async def _record(self, session: Session, delivered: DeliveryEvent, *, debt: _Debt) -> None:
+        await session.add_event(delivered, principal=owner_of(session.head))
+        self._unrecorded.pop(debt, None)
 
     def _wait_s(self, failures: int) -> float:
         wait_s: float = self._limits.first_wait_s * 2 ** min(failures - 1, 30)
