@@ -118,7 +118,9 @@ class Stage:
             if not name.startswith(_DROPPED) and not name.endswith(("_API_KEY", "_BASE_URL"))
         }
         own = {"HOME": str(self.folder / "home"), "KIPU_STORE": self.store_url, "KIPU_MODEL": "demo", "NO_COLOR": "1"}
-        return {**kept, **own, "KIPU_SANDBOX": "auto" if self.has_sandbox else "off", "PYTHONIOENCODING": "utf-8"}
+        # Unbuffered, so that answers and what is said about them come in their order.
+        python = {"PYTHONIOENCODING": "utf-8", "PYTHONUNBUFFERED": "1"}
+        return {**kept, **own, **python, "KIPU_SANDBOX": "auto" if self.has_sandbox else "off"}
 
     def failure(self, reason: str) -> DemoStepError:
         """Return the error of this part of the tour."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 import time
 from typing import Any
@@ -91,7 +92,8 @@ class Tour:
         """A fork shares the history; search finds words of any language in every session."""
         stage, session_id = self.stage, self.facts["first_session"]
         stage.chapter("Fork the first session: the history is shared, not copied. Then find words, in any language.")
-        fork = stage.kipu("fork", session_id, "--title", "another way").output.split()[0]
+        said = stage.kipu("fork", session_id, "--title", "another way").output
+        (fork,) = set(re.findall(r"sess_\w+", said))
         stage.kipu("run", "--session", fork, PANDA)
         chinese = stage.kipu("search", "熊猫").output
         english = stage.kipu("search", "unittest", "--limit", "3").output

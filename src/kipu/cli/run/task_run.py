@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kipu.cli.exit_code import ExitCode
 from kipu.cli.posting import post
-from kipu.errors import ConflictError, TurnLimitError
+from kipu.errors import ConflictError, KipuError, TurnLimitError
 from kipu.events.conversation import AgentMessageEvent
 from kipu.events.event import SessionEvent
 from kipu.events.turn import (
@@ -61,7 +61,7 @@ class TaskRun:
         self._opened = opened
         self._report = report
         self._consent = consent
-        self._queue: asyncio.Queue[SessionEvent | News | signal.Signals] = asyncio.Queue()
+        self._queue: asyncio.Queue[SessionEvent | News | signal.Signals | KipuError] = asyncio.Queue()
         self._message_seq: int | None = None
         self._turn_id: str | None = opened.session.head.open_turn
         self._answer: AgentMessageEvent | None = None
@@ -110,12 +110,17 @@ class TaskRun:
         return None
 
     async def _hand_on(self, source: AsyncIterator[Any]) -> None:
-        async for entry in source:
-            self._queue.put_nowait(entry)
+        try:
+            async for entry in source:
+                self._queue.put_nowait(entry)
+        except KipuError as error:  # what cannot be followed any more is no reason to wait for ever
+            self._queue.put_nowait(error)
 
     async def _watch(self) -> RunOutcome:
         while True:
             entry = await self._queue.get()
+            if isinstance(entry, KipuError):
+                raise entry
             if isinstance(entry, signal.Signals):
                 outcome = await self._signalled(entry)
             elif isinstance(entry, SessionEvent):
