@@ -22,7 +22,7 @@ def answered_by(kipu: CommandLine, provider: FakeProvider) -> None:
 
 def start(kipu: CommandLine, *options: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [*KIPU, "chat", *options], env=kipu.process_environment(), text=True,
+        [*KIPU, "chat", *options], env=kipu.process_environment(), text=True, cwd=kipu.home,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
 
@@ -73,7 +73,7 @@ def test_two_chats_in_one_session_take_turns(kipu: CommandLine) -> None:
         assert first.communicate(timeout=60)[0] == "Two.\n"
         assert second.communicate(timeout=60)[0] == "Three.\n"
         shown = [[message["content"] for message in request.json()["messages"]] for request in provider.asked]
-    assert shown[-1] == ["begin", "One.", "slow question", "Two.", "quick question"]
+    assert shown[-1][1:] == ["begin", "One.", "slow question", "Two.", "quick question"]
     assert len(kipu.ids()) == 1
 
 

@@ -72,9 +72,9 @@ class LiveFeed:
                 listener.put(news)
 
     @contextmanager
-    def listen(self, session_id: str | None = None) -> Iterator[Listener]:
-        """Return a listener for one session, or for all, while the block runs."""
-        listener = Listener(self._pieces_kept)
+    def listen(self, session_id: str | None = None, *, listener: Listener | None = None) -> Iterator[Listener]:
+        """Return a listener (the one given, where it is one of another kind) for one session, or for all, while the block runs."""
+        listener = listener or Listener(self._pieces_kept)
         listeners = self._listeners.setdefault(session_id, [])
         listeners.append(listener)
         try:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import chdir
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,8 @@ class CommandLine:
 
     def run(self, *words: str, stdin: str | bytes = "") -> Ran:
         """Run a command in this process."""
-        result = CliRunner().invoke(make_app(), list(words), input=stdin, env=self._cleared())
+        with chdir(self.home):  # where a chat's agent works
+            result = CliRunner().invoke(make_app(), list(words), input=stdin, env=self._cleared())
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
         return Ran(result.exit_code, result.stdout, result.stderr)
@@ -54,7 +56,13 @@ class CommandLine:
     def process(self, *words: str, stdin: str = "") -> Ran:
         """Run a command as a process."""
         done = subprocess.run(
-            [*KIPU, *words], input=stdin, capture_output=True, text=True, env=self.process_environment(), check=False
+            [*KIPU, *words],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            env=self.process_environment(),
+            cwd=self.home,
+            check=False,
         )
         return Ran(done.returncode, done.stdout, done.stderr)
 

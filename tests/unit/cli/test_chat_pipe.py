@@ -11,6 +11,11 @@ def types(events: list[dict[str, object]]) -> list[object]:
     return [event["event_type"] for event in events]
 
 
+def said(kipu: CommandLine) -> list[object]:
+    events = kipu.events(kipu.ids()[0])
+    return [event["content"] for event in events if event["event_type"] == "user_message"]
+
+
 def test_chat_answers_each_line_in_a_turn_of_its_own(kipu: CommandLine) -> None:
     """Each piped line is stored, then consumed by its own turn with a recorded window and an answer (A24, A39, C5)."""
     ran = kipu.chat("hello", "how many messages?")
@@ -18,9 +23,10 @@ def test_chat_answers_each_line_in_a_turn_of_its_own(kipu: CommandLine) -> None:
     assert ran.stdout.splitlines()[0].startswith("demo model, no AI: hello!")
     assert "my window holds 3 messages" in ran.stdout
     events = kipu.events(kipu.ids()[0])
-    turn = ["user_message", "turn_started", "model_call", "agent_message", "turn_finished"]
-    assert types(events) == ["session_init", *turn, *turn]
-    assert [event["consumes"] for event in events if event["event_type"] == "turn_started"] == [[2], [7]]
+    turn = ["model_call", "agent_message", "turn_finished"]
+    first = ["session_init", "metadata_changed", "user_message", "turn_started", "instruction", *turn]
+    assert types(events) == [*first, "user_message", "turn_started", *turn]
+    assert [event["consumes"] for event in events if event["event_type"] == "turn_started"] == [[3], [9]]
     assert {event["outcome"] for event in events if event["event_type"] == "turn_finished"} == {"completed"}
 
 
@@ -123,7 +129,7 @@ def test_chat_forks_switches_and_rewinds(kipu: CommandLine) -> None:
     assert "you said nothing about birds" in ran.stdout
     heads = {head["title"]: head for head in kipu.run("ls", "--json").json}
     parent, child = heads[None], heads["side"]
-    assert (child["forked_from"], child["base_seq"]) == (parent["session_id"], 6)
+    assert (child["forked_from"], child["base_seq"]) == (parent["session_id"], 8)
     assert child["key"] == parent["key"] == "cli:default"
     assert "rewind" in types(kipu.events(child["session_id"]))
     assert "rewind" not in types(kipu.events(parent["session_id"]))
@@ -148,7 +154,7 @@ def test_chat_shows_window_stats_title_and_model(kipu_sqlite: CommandLine) -> No
     """`/window`, `/stats`, `/title` and `/model` show what is in force."""
     ran = kipu_sqlite.chat("hello", "/title Greetings", "/title", "/window", "/stats", "/model")
     assert "user: hello" in ran.stdout
-    assert "2 messages" in ran.stdout
+    assert "3 messages" in ran.stdout
     assert "nothing was adjusted" in ran.stdout
     assert "Greetings" in ran.stdout.splitlines()
     assert "title: Greetings" in ran.stdout
@@ -212,14 +218,14 @@ def test_chat_shows_control_characters_instead_of_obeying(kipu_sqlite: CommandLi
     ran = kipu_sqlite.chat("\x1b[2J\x07evil")
     assert "\x1b" not in ran.stdout
     assert "\\x1b[2J" in ran.stdout
-    assert kipu_sqlite.events(kipu_sqlite.ids()[0])[1]["content"] == "\x1b[2J\x07evil"
+    assert said(kipu_sqlite) == ["\x1b[2J\x07evil"]
 
 
 def test_chat_takes_bytes_that_are_no_text(kipu_sqlite: CommandLine) -> None:
     """Piped bytes that are not UTF-8 become the replacement character; the chat goes on."""
     ran = kipu_sqlite.run("chat", stdin=b"caf\xe9 \xff\nhello\n")
     assert ran.code == 0
-    assert kipu_sqlite.events(kipu_sqlite.ids()[0])[1]["content"] == "caf\ufffd \ufffd"
+    assert said(kipu_sqlite) == ["caf\ufffd \ufffd", "hello"]
 
 
 def test_chat_works_over_memory(kipu_sqlite: CommandLine) -> None:

@@ -1,162 +1,269 @@
-"""The chat itself: which session and model it has, and what happens with each line."""
+"""The chat itself: which session it is in, and what happens with each line."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
+import re
+from collections.abc import Coroutine
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from kipu.cli.chat.commands import COMMANDS, run_command
+from kipu.cli.chat.answering import Answering
+from kipu.cli.chat.chat_models import ChatModels
+from kipu.cli.chat.ctrl_c import CtrlC
+from kipu.cli.chat.elsewhere import Elsewhere
+from kipu.cli.chat.lines import LineReader
+from kipu.cli.chat.questions import Question, parse_answer
+from kipu.cli.chat.served import Served
 from kipu.cli.chat.standing import show_standing
+from kipu.cli.chat.turn_view import TurnEnd, TurnView
+from kipu.cli.chat.watch import SessionWatch
+from kipu.cli.chat.workplace import Place, give_place, neighbours_notice, standing_of_place
 from kipu.cli.exit_code import ExitCode
-from kipu.errors import KipuError, ModelError, StoreError
-from kipu.events.content import text_of
-from kipu.ports.model import ModelEvent, ReasoningDelta, TextDelta
-from kipu.runtime.chat_turn import ChatTurn, TurnReport, policy_for, receive_message
-from kipu.runtime.models.loader import find_model, open_model
+from kipu.errors import KipuError, StoreError
+from kipu.runtime.inbound import InboundEvent
+from kipu.runtime.turn_run import read_story
 
 if TYPE_CHECKING:
     from kipu.cli.chat.lines import LineSource
     from kipu.cli.chat.screen import Screen
-    from kipu.cli.settings import Settings
+    from kipu.cli.invocation import Invocation
     from kipu.manager.manager import SessionManager
     from kipu.manager.session import Session
-    from kipu.ports.model import ModelClient
+    from kipu.runtime.runtime import Runtime
     from kipu.session.key import SessionKey
 
-BUSY_WAIT_S = 20.0  # longer than a lease lives: whoever died has let go by then
+CHANNEL = "cli"
+_CODE = re.compile(r"\[(\w+)\]$")
 
 
 class Conversation:
-    """Talk in one session at a time, and switch between many. A new one is made only when its first message comes."""
+    """Talk in one session at a time, and switch between many; turns of those left behind go on.
+
+    A new session is made only when its first message comes.
+    """
 
     def __init__(
         self,
         manager: SessionManager,
         screen: Screen,
         *,
-        settings: Settings,
+        invocation: Invocation,
         key: SessionKey,
-        model_name: str | None,
+        models: ChatModels,
+        served: Served,
+        place: Place,
     ) -> None:
         self.manager = manager
         self.screen = screen
+        self.invocation = invocation
         self.key = key
+        self.models = models
+        self.served = served
+        self.place = place
         self.session: Session | None = None
-        self.listed: list[str] = []  # what /sessions showed last, for /switch by number
-        self._settings = settings
-        self._asked_model = model_name
-        self._model: ModelClient | None = None
+        self.view: TurnView | None = None
+        self.listed: dict[str, str] = {}  # what /sessions showed last, ids and titles, for /switch
+        self.root: Path | None = None  # for the completion of files
+        self.answering = Answering(self)
+        self._elsewhere = Elsewhere(self)
+        self._watching: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._changed = asyncio.Event()
+        self._reader: LineReader | None = None
+        self._is_live = False
+        self._is_waiting = False
         self._is_over = False
         self._code = ExitCode.OK
+        self._runtime: Runtime | None = None
 
     @property
-    def model(self) -> ModelClient:
-        """Return the model in use."""
-        if self._model is None:
-            self._take_model(self._asked_model)
-            return self.model
-        return self._model
+    def runtime(self) -> Runtime:
+        """Return what runs the turns."""
+        if self._runtime is None:
+            raise RuntimeError("the chat has not begun")
+        return self._runtime
 
     # ---- beginning and ending --------------------------------------------------------------------------------------
 
-    async def begin(self, session: Session | None) -> None:
+    async def begin(self, runtime: Runtime, session: Session | None) -> None:
         """Choose the model, and show where a resumed session stands."""
-        await self._open_model(session)
+        self._runtime = runtime
+        kept = session.head.metadata.get("model") if session is not None else None
+        self.models.announce(kept if isinstance(kept, str) else None, say=self.screen.say)
+        self._elsewhere.begin()
         if session is not None:
             await self.enter(session)
         elif self.screen.is_terminal:
             self.screen.say(f"new session for {self.key}; /help lists commands, Ctrl-D ends")
+            self.root = None if self.place.kind == "private" else self.place.path
+            self.tell_project(self.place.path)
 
     async def enter(self, session: Session) -> None:
         """Go on with this session."""
-        self.session = session
-        await self._fit_window()
+        await self._watch(session)
         await show_standing(self.screen, session)
-        if self._asked_model is not None and session.head.metadata.get("model") != self.model.name:
-            await session.set_metadata(model=self.model.name)
+        await self._tell_place(session)
+        if self.models.asked is not None and session.head.metadata.get("model") != self.models.asked:
+            await session.set_metadata(model=self.models.asked)
+        if self.view is not None and self.view.turn is not None and self.view.is_parked:
+            self.served.go_on(session.session_id)  # a decision may come from anywhere
+            for question in list(self.view.questions.values()):
+                self.view.ask(question)
 
-    async def close(self) -> None:
-        """Give back the model."""
-        if self._model is not None:
-            await self._model.aclose()
+    async def leave(self) -> None:
+        """Stop watching, and say what stays open."""
+        self.served.end()
+        if self._reader is not None:
+            await self._reader.close()
+        await self._elsewhere.close()
+        for task in [*self._tasks, *([self._watching] if self._watching else [])]:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+        at_work = [each for each in self.served.sessions.values() if self.is_running(each)]
+        for session in at_work:
+            self.screen.say(
+                f"“{session.title}” is left in the middle of its turn; it goes on there: kipu chat --resume {session.session_id}",
+                style="yellow",
+            )
 
     def quit(self) -> None:
         """End after this line."""
         self._is_over = True
 
-    def completions(self, text: str) -> list[tuple[str, str]]:
-        """Return the commands that begin so, with what they do."""
-        return [(f"/{name}", command.meaning) for name, command in COMMANDS.items() if f"/{name}".startswith(text)]
+    async def _watch(self, session: Session) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._watching
+        if self.view is not None:
+            self.screen.leave_session()
+        own = self.served.open(session)
+        self.session = session
+        self.view = TurnView(self.screen, session, own=own, worker=self.manager.owner)
+        after = session.history.last_seq
+        if session.head.open_turn is not None:
+            self.view.restore(await read_story(session), is_parked=session.head.parked)
+        self.view.refresh_work()
+        self._watching = asyncio.ensure_future(self._follow(session, self.view, after))
+        self._watching.add_done_callback(lambda _task: self._changed.set())
 
-    # ---- the model -------------------------------------------------------------------------------------------------
+    async def _follow(self, session: Session, view: TurnView, after: int) -> None:
+        try:
+            async for happening in SessionWatch(session, self.runtime.feed, after=after):
+                view.take(happening)
+                for end in view.ends:
+                    self._finish(session, end)
+                view.ends.clear()
+                self._changed.set()
+        except KipuError as error:
+            self.complain(error)
 
-    async def _open_model(self, session: Session | None) -> None:
-        kept = session.head.metadata.get("model") if session is not None else None
-        if self._asked_model is None and isinstance(kept, str):
-            try:
-                self._take_model(kept)
-                return
-            except KipuError as error:
-                self.screen.say(f"the session's model {kept} cannot be used: {error}", style="yellow")
-        self._take_model(self._asked_model)
+    async def _tell_place(self, session: Session) -> None:
+        provision = self.runtime.builder.provision
+        standing = await standing_of_place(session, provision=provision)
+        if standing is not None:
+            self.screen.say(standing[0], style=standing[1])
+            self.root = Path((session.head.workspace or {})["path"])
+            self.tell_project(self.root)
+        notice = await neighbours_notice(session, manager=self.manager)
+        if notice is not None:
+            self.screen.say(notice, style="yellow")
 
-    def _take_model(self, name: str | None) -> None:
-        choice = find_model(name, environment=os.environ, config=self._settings.for_models())
-        model = open_model(choice)
-        self._model = model
-        described = model.describe()
-        self.screen.say(f"{described.name} ({choice.why})")
-        if described.notice:
-            self.screen.say(described.notice)
+    def tell_project(self, folder: Path) -> None:
+        """Say what the project brings of its own, and whether it counts."""
+        from kipu.cli.project_files import project_notice
 
-    async def change_model(self, name: str) -> None:
-        """Let another model answer from now on, and keep that with the session (B37, C28)."""
-        before = self.model
-        self._take_model(name)
-        self._asked_model = name
-        await before.aclose()
-        if self.session is not None:
-            await self.session.set_metadata(model=self.model.name)
-            await self._fit_window()
+        files = self.project_files()
+        project = files.find(folder)
+        if project is not None:
+            is_trusted = files.is_trusted(project)
+            self.screen.say(project_notice(project, is_trusted=is_trusted), style="dim" if is_trusted else "yellow")
 
-    async def _fit_window(self) -> None:
-        if self.session is None:
-            return
-        policy = policy_for(self.model, policy=self.manager.policy)
-        if self.session.policy != policy:
-            await self.session.set_policy(policy)
+    def project_files(self) -> Any:
+        """Return the projects' own files."""
+        import os
+
+        from kipu.cli.runtime_settings import project_files
+
+        return project_files(self.invocation.settings, os.environ)
 
     # ---- sessions --------------------------------------------------------------------------------------------------
 
     async def ensure_session(self) -> Session:
-        """Return the session, made now if there is none yet."""
+        """Return the session, made now if there is none yet. Raises: WorkspaceError, GitError."""
         if self.session is None:
-            self.session = await self.manager.new_session(self.key)
-            if self._asked_model is not None:
-                await self.session.set_metadata(model=self.model.name)
-            await self._fit_window()
-            self.screen.say(f"session {self.session.session_id}")
+            session = await self.manager.new_session(self.key)
+            await give_place(session, self.place, provision=self.runtime.builder.provision)
+            if self.models.asked is not None:
+                await session.set_metadata(model=self.models.asked)
+            await self._watch(session)
+            self.screen.say(f"session {session.session_id}")
+            record = session.head.workspace
+            if record is not None:
+                self.root = Path(record["path"])
+                branch = f", on the branch {record['branch']}" if record.get("branch") else ""
+                self.screen.say(f"works in {self.root}{branch}")
+            notice = await neighbours_notice(session, manager=self.manager)
+            if notice is not None:
+                self.screen.say(notice, style="yellow")
+            self.spawn(self._tell_sandbox())
+        if self.session is None:
+            raise RuntimeError("a session was made")
         return self.session
+
+    def forget_session(self) -> None:
+        """Begin another one with the next message; this one's turns go on."""
+        self.session = None
+        if self._watching is not None:
+            self._watching.cancel()
+            self._watching = None
+        if self.view is not None:
+            self.screen.leave_session()
+            self.view = None
+
+    async def _tell_sandbox(self) -> None:
+        """Say where commands are not shut in: nobody should find that out by accident."""
+        if self.invocation.settings["sandbox"] == "off":
+            self.screen.say("commands run without a sandbox: it is switched off", style="yellow")
+            return
+        probe = await self.runtime.builder.sandbox_probe()
+        if probe.path is None:
+            self.screen.say(f"commands run without a sandbox: {probe.reason}", style="yellow")
 
     # ---- lines -----------------------------------------------------------------------------------------------------
 
     async def talk(self, lines: LineSource) -> ExitCode:
         """Handle line after line until they end; return how it went."""
-        async for line in lines:
-            await self.handle(line)
-            if self._is_over or (self._code is ExitCode.INTERRUPTED and not lines.is_interactive):
-                break
+        self._is_live = lines.is_live
+        self._reader = reader = LineReader(lines)
+        with CtrlC(self.interrupt, is_active=not lines.is_live) as ctrl_c:
+            while not self._is_over:
+                with ctrl_c.idle():
+                    line = await reader.take()
+                if line is None:
+                    break
+                await self.handle(line)
+                if ctrl_c.pressed:
+                    ctrl_c.pressed = 0
+                    self._code = ExitCode.INTERRUPTED
+                if self._code is ExitCode.INTERRUPTED and not lines.is_interactive:
+                    break
         return ExitCode.OK if lines.is_interactive else self._code
 
     async def handle(self, line: str) -> None:
-        """Answer a message or run a command; what goes wrong is said, and the chat goes on."""
+        """Answer a question, run a command or send a message; what goes wrong is said, and the chat goes on."""
+        from kipu.cli.chat.commands import run_command
+
         text = line.strip()
         if not text:
             return
         try:
+            if await self.answering.take(line):
+                await self.settle()
+                return
             if text.startswith("/") and not text.startswith("//"):
                 await run_command(self, text[1:])
             else:
@@ -164,93 +271,231 @@ class Conversation:
         except StoreError:
             raise
         except KipuError as error:
-            self._complain(error)
+            self.complain(error)
 
-    async def say(self, text: str) -> None:
-        """Store a message, then have it answered."""
+    async def say(self, text: str, *, policy: str | None = None) -> None:
+        """Send a message; where lines come one by one, have it answered before the next."""
         session = await self.ensure_session()
-        seq = await receive_message(session, text, channel="cli", sender_id=self.manager.principal.id)
-        await self.answer(seq)
+        session_id = session.session_id
+        if policy is None and self.invocation.settings["busy"] == "steer":
+            policy = "steer"
+        event = InboundEvent(
+            channel=CHANNEL,
+            chat_id=self.key.chat_id,
+            sender_id=self.manager.principal.id,
+            content=text,
+            policy=policy,
+        )
+        self.served.go_on(session_id)
+        receipt = await self.runtime.bus.send(session_id, event)
+        self.served.own[session_id].add(receipt.seq)
+        self.runtime.worker.wake(session_id)
+        if self.view is not None:
+            self.view.refresh_work()
+        if not self._is_live:
+            await self.wait_for(receipt.seq)
 
-    async def answer(self, seq: int | None = None) -> None:
-        """Answer what waits, up to the message `seq`; without one and with nothing waiting, the window as it stands."""
-        session = await self.ensure_session()
-        turn = ChatTurn(session, self.model, on_event=self._show, wait_s=BUSY_WAIT_S)
-        answered = False
-        with _CtrlC(turn) as ctrl_c:
-            async for report in turn.run_waiting(until=seq):
-                answered = True
-                self._finish(session, report)
-            if seq is None and not answered:
-                self._finish(session, await turn.run())
-        if seq is not None and not answered and (elsewhere := await turn.answer_to(seq)) is not None:
-            self.screen.piece(text_of(elsewhere.answer.content) if elsewhere.answer is not None else "")
-            self._finish(session, elsewhere)
-        if ctrl_c.pressed:
-            self._code = ExitCode.INTERRUPTED
+    async def retry(self) -> None:
+        """Ask the model again, or go on with a turn that was broken off."""
+        session = self.require_session()
+        session_id = session.session_id
+        if self.is_running(session):
+            self.screen.say("the turn runs; Esc or /stop ends it")
+            return
+        self.served.go_on(session_id)
+        await session.refresh()
+        if session.head.open_turn is None:
+            if session.head.waiting:
+                self.served.own[session_id].update(session.head.waiting)
+            else:
+                # A turn that takes no message: begun here, and taken up by the worker like any that was left open.
+                async with session.turn(consumes=[]) as turn:
+                    turn.leave_open()
+        self.runtime.worker.wake(session_id)
+        if not self._is_live:
+            await self.wait_for(None)
 
-    def _show(self, event: ModelEvent) -> None:
-        if isinstance(event, TextDelta):
-            self.screen.piece(event.text)
-        elif isinstance(event, ReasoningDelta):
-            self.screen.thought(event.text)
+    def require_session(self) -> Session:
+        """Return the session. Raises: InputError."""
+        from kipu.errors import InputError
 
-    def _finish(self, session: Session, report: TurnReport) -> None:
-        answer = report.answer
+        if self.session is None:
+            raise InputError(reason="there is no session yet; it begins with your first message, or use /switch")
+        return self.session
+
+    @property
+    def is_live(self) -> bool:
+        """Return True where lines come also while the chat works."""
+        return self._is_live
+
+    async def settle(self) -> None:
+        """Where lines come one by one, return when nothing runs any more."""
+        if not self._is_live and not self._is_waiting:
+            await self.wait_for(None)
+
+    async def wait_for(self, seq: int | None) -> None:
+        """Return when a message has its answer, or without one when nothing runs; questions meanwhile take the next lines."""
+        was_waiting, self._is_waiting = self._is_waiting, True
+        try:
+            await self._wait_for(seq)
+        finally:
+            self._is_waiting = was_waiting
+
+    async def _wait_for(self, seq: int | None) -> None:
+        while self.view is not None:
+            self._changed.clear()
+            view = self.view
+            if seq is not None and seq in view.settled:
+                return
+            if seq is None and self._is_settled(view):
+                return
+            if view.questions and (view.is_parked or self._helper_asks(view)):
+                if not await self._ask_for_line(next(iter(view.questions.values()))):
+                    return
+                continue
+            await self._changed.wait()
+            if self._watching is not None and self._watching.done():
+                self._watching.result()  # nobody would tell any more: say why, and do not wait for ever
+
+    def wake(self) -> None:
+        """Have whoever waits look again."""
+        self._changed.set()
+
+    def _helper_asks(self, view: TurnView) -> bool:
+        here = self.session.session_id if self.session is not None else None
+        return any(question.session_id != here for question in view.questions.values())
+
+    def _is_settled(self, view: TurnView) -> bool:
+        """Return True where nothing runs, nothing of this chat waits, and all of it was shown."""
+        session = self.session
+        if session is None:
+            return True
+        waiting = self.served.own[session.session_id].intersection(session.head.waiting)
+        return session.head.open_turn is None and not waiting and view.seen_seq >= session.history.last_seq
+
+    async def _ask_for_line(self, question: Question) -> bool:
+        """Take the next line as the answer, unless somebody else answers first; False when there are no more lines."""
+        reader = self._reader
+        if reader is None:
+            return False
+        changed = asyncio.ensure_future(self._changed.wait())
+        waits: set[asyncio.Future[Any]] = {reader.coming, changed}
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        changed.cancel()
+        if not reader.coming.done():
+            return True
+        line = await reader.take()
+        if line is None:
+            self._tell_parked(question)
+            return False
+        await self.handle_while_asked(line)
+        return not self._is_over
+
+    async def handle_while_asked(self, line: str) -> None:
+        """Take a line that came while a person is asked: an answer, a command; anything else waits its turn."""
+        text = line.strip()
+        if not text or text.startswith("/") or self.answering.is_editing or parse_answer(text):
+            await self.handle(line)
+            return
+        is_live, self._is_live = self._is_live, True  # not waited for here: the question comes first
+        try:
+            await self.handle(line)
+            self.screen.say("that is no answer, so it waits as your next message", style="yellow")
+        finally:
+            self._is_live = is_live
+
+    def _tell_parked(self, question: Question) -> None:
+        view, session = self.view, self.require_session()
+        asked = [] if view is None else list(view.questions.values())
+        self._code = ExitCode.PARKED
+        turn_id = view.turn.turn_id if view is not None and view.turn is not None else None
+        self.screen.result(
+            {
+                "session_id": session.session_id,
+                "turn_id": turn_id,
+                "outcome": "parked",
+                "questions": [each.to_json() for each in asked],
+            }
+        )
+        named = " ".join(each.approval_id for each in asked or [question])
+        self.screen.say(f"the turn stays parked until somebody decides: kipu approve {named}", style="yellow")
+
+    # ---- what runs -------------------------------------------------------------------------------------------------
+
+    def is_running(self, session: Session) -> bool:
+        """Return True while a turn of the session runs in this process."""
+        return session.head.open_turn is not None and session.session_id in self.runtime.worker.running
+
+    def interrupt(self) -> bool:
+        """Stop the running turn; False where none runs."""
+        session = self.session
+        if session is None or session.head.open_turn is None:
+            return False
+        self.spawn(self.stop())
+        return True
+
+    async def stop(self) -> bool:
+        """Stop the open turn, also a parked one; False where none is open."""
+        session = self.require_session()
+        self.served.go_on(session.session_id)
+        stopped = await self.runtime.control.stop(session.session_id)
+        return stopped is not None
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Do something beside the lines; what goes wrong is said."""
+
+        async def guarded() -> None:
+            try:
+                await work
+            except KipuError as error:
+                self.complain(error)
+
+        task = asyncio.ensure_future(guarded())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def beside(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Do something that may take long: beside the lines where they go on, else before the next one."""
+        if self._is_live:
+            self.spawn(work)
+        else:
+            await work
+
+    def _finish(self, session: Session, end: TurnEnd) -> None:
+        answer, event = end.turn.answer, end.event
+        error = _error_of(event.error) if event.outcome == "failed" else None
         record: dict[str, Any] = {
             "session_id": session.session_id,
-            "turn_id": report.turn_id,
-            "outcome": report.outcome,
+            "turn_id": event.turn_id,
+            "outcome": event.outcome,
             "seq": answer.seq if answer else None,
             "answer": answer.content if answer else None,
-            "model": self.model.name,
-            "usage": answer.usage if answer else None,
-            "error": {"code": report.error.code, "message": str(report.error)} if report.error else None,
+            "model": answer.metadata.get("model") if answer else None,
+            "usage": event.usage,
+            "calls": end.turn.calls,
+            "error": error,
         }
         self.screen.end_answer(record)
-        if report.outcome == "cancelled":
+        if event.outcome in ("cancelled", "interrupted"):
             self._code = ExitCode.INTERRUPTED
-            self.screen.say(
-                "interrupted; what had come is kept" if answer else "interrupted before anything came", style="yellow"
-            )
-        if report.error is not None:
-            self._complain(report.error)
+            kept = answer is not None and answer.state == "interrupted"
+            self.screen.say("interrupted; what had come is kept" if kept else _nothing_came(end), style="yellow")
+        if error is not None:
+            self._code = ExitCode.FAILURE
+            self.screen.say(f"error: {event.error}", style="red")
             self.screen.say("your message is kept: /retry asks again, /model NAME asks another model")
 
-    def _complain(self, error: KipuError | ModelError) -> None:
+    def complain(self, error: KipuError) -> None:
+        """Say what went wrong."""
         self._code = ExitCode.FAILURE
         self.screen.say(f"error: {error} [{error.code}]", style="red")
 
 
-class _CtrlC:
-    """Let Ctrl-C end the running answer and not the chat; a second one ends the turn whatever it waits for.
+def _nothing_came(end: TurnEnd) -> str:
+    return "interrupted; what was done is kept" if end.turn.calls else "interrupted before anything came"
 
-    A plain handler, and not the loop's: one that the loop delivers later would be lost when the turn ends meanwhile.
-    """
 
-    def __init__(self, turn: ChatTurn) -> None:
-        self._turn = turn
-        self._loop = asyncio.get_running_loop()
-        self._task = asyncio.current_task()
-        self._before: Any = None
-        self._is_set = False
-        self.pressed = 0
-
-    def _press(self, *_signal: object) -> None:
-        self.pressed += 1
-        self._loop.call_soon_threadsafe(self._stop, self.pressed)
-
-    def _stop(self, pressed: int) -> None:
-        self._turn.interrupt()
-        if pressed > 1 and self._task is not None:
-            self._task.cancel()
-
-    def __enter__(self) -> Self:
-        with suppress(ValueError):  # not the main thread: nobody presses keys here
-            self._before = signal.signal(signal.SIGINT, self._press)
-            self._is_set = True
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        if self._is_set:
-            signal.signal(signal.SIGINT, self._before)
+def _error_of(text: str | None) -> dict[str, str | None]:
+    found = _CODE.search(text or "")
+    code = found[1] if found else None
+    return {"code": code, "message": (text or "").removesuffix(f" [{code}]") if code else text}

@@ -7,32 +7,49 @@ import io
 import os
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 if TYPE_CHECKING:
-    from prompt_toolkit.completion import CompleteEvent
-    from prompt_toolkit.document import Document
+    from pathlib import Path
+
+    from kipu.cli.chat.editor import EditedLines
+    from kipu.cli.chat.live_area import LiveArea
 
 CHUNK_BYTES = 65_536
-Completions = Callable[[str], list[tuple[str, str]]]
+
+
+@dataclass(slots=True)
+class Desk:
+    """What the editor needs of the chat. `complete` gives, for the text before the cursor, words with how far back they begin."""
+
+    complete: Callable[[str], list[tuple[str, int, str]]]
+    interrupt: Callable[[], bool]
+    live: LiveArea | None = None
+    history: Path | None = None
+    attach: Callable[[EditedLines | None], None] = lambda _lines: None
+    hint: Callable[[str], None] = field(default=lambda _text: None)
 
 
 class LineSource(Protocol):
     """Give one line after another, until there are no more."""
 
     is_interactive: bool
+    is_live: bool  # lines come also while the chat works
 
     def __aiter__(self) -> AsyncIterator[str]:
         """Return the lines."""
         ...
 
 
-def line_source(completions: Completions, *, is_edited: bool) -> LineSource:
+def line_source(desk: Desk, *, is_edited: bool) -> LineSource:
     """Return an editor where a person types and stdout is theirs, else the lines of stdin."""
     if is_edited and sys.stdin.isatty() and sys.stdout.isatty():
         try:
-            return EditedLines(completions)
+            from kipu.cli.chat.editor import EditedLines
+
+            return EditedLines(desk)
         except ImportError:
             return PipedLines(sys.stdin.buffer, is_interactive=True)
     return PipedLines(sys.stdin.buffer, is_interactive=False)
@@ -40,6 +57,8 @@ def line_source(completions: Completions, *, is_edited: bool) -> LineSource:
 
 class PipedLines:
     """Read lines from a pipe in a thread of its own, so that an answer can be interrupted while no line comes."""
+
+    is_live = False
 
     def __init__(self, file: BinaryIO, *, is_interactive: bool) -> None:
         self._file = file
@@ -83,39 +102,32 @@ def _text(line: bytes) -> str:
     return line.decode("utf-8", "replace").rstrip("\r")
 
 
-class EditedLines:
-    """Edit lines with prompt_toolkit: history of this chat, completion of commands, Alt-Enter for another line."""
+class LineReader:
+    """Take lines one by one; whoever waits for one may give up waiting, and the line is there for the next."""
 
-    is_interactive = True
+    def __init__(self, source: LineSource) -> None:
+        self._lines = aiter(source)
+        self._coming: asyncio.Future[str | None] | None = None
 
-    def __init__(self, completions: Completions) -> None:
-        from prompt_toolkit import PromptSession
-        from prompt_toolkit.completion import Completer, Completion
-        from prompt_toolkit.history import InMemoryHistory
-        from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+    @property
+    def coming(self) -> asyncio.Future[str | None]:
+        """Return the next line as it comes, None at the end; `take` it when it is there."""
+        if self._coming is None:
+            self._coming = asyncio.ensure_future(self._next())
+        return self._coming
 
-        class Commands(Completer):
-            def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
-                text = document.text_before_cursor
-                for word, meaning in completions(text):
-                    yield Completion(word, start_position=-len(text), display_meta=meaning)
+    async def take(self) -> str | None:
+        """Return the next line, None at the end."""
+        line = await asyncio.shield(self.coming)
+        if line is not None:
+            self._coming = None
+        return line
 
-        keys = KeyBindings()
+    async def close(self) -> None:
+        """Stop reading."""
+        if self._coming is not None and not self._coming.done():
+            self._coming.cancel()
+            await asyncio.gather(self._coming, return_exceptions=True)
 
-        @keys.add("escape", "enter")
-        def _another_line(event: KeyPressEvent) -> None:
-            event.current_buffer.insert_text("\n")
-
-        self._prompt: PromptSession[str] = PromptSession(
-            history=InMemoryHistory(), completer=Commands(), complete_while_typing=False, key_bindings=keys
-        )
-
-    async def __aiter__(self) -> AsyncIterator[str]:
-        """Yield what is entered; Ctrl-C empties the line, Ctrl-D ends."""
-        while True:
-            try:
-                yield await self._prompt.prompt_async("> ")
-            except KeyboardInterrupt:
-                continue
-            except EOFError:
-                return
+    async def _next(self) -> str | None:
+        return await anext(self._lines, None)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kipu.cli.chat.call_lines import call_line
 from kipu.cli.head_view import moment
 from kipu.events.conversation import AgentMessageEvent, ToolCallEvent, UserMessageEvent
 from kipu.events.event import SessionEvent
+from kipu.runtime.turn_run import read_story
 from kipu.session.branch import visible
 from kipu.session.terms import event_text
 
@@ -32,13 +34,28 @@ async def show_standing(screen: Screen, session: Session) -> None:
         screen.say(f"… earlier messages: kipu show {head.session_id}")
     for event in said[-SHOWN_MESSAGES:]:
         _show(screen, event)
-    if head.parked:
-        screen.say("a turn waits for an approval", style="yellow")
-    elif head.open_turn is not None:
-        screen.say("a turn was broken off; it is finished before your next message", style="yellow")
+    await _show_open_turn(screen, session)
     if head.waiting:
         number = "one message waits" if len(head.waiting) == 1 else f"{len(head.waiting)} messages wait"
         screen.say(f"{number}; answered before your next one", style="yellow")
+
+
+async def _show_open_turn(screen: Screen, session: Session) -> None:
+    head = session.head
+    if head.open_turn is None:
+        return
+    story = await read_story(session)
+    if head.parked:
+        asked = sum(call.awaits_decision for call in story.open_calls)
+        screen.say(
+            f"a turn waits for you to decide about {'a call' if asked == 1 else f'{asked} calls'}", style="yellow"
+        )
+        return
+    screen.say("a turn was broken off; it is finished before your next message, /retry goes on now", style="yellow")
+    for call in story.open_calls:
+        if call.starts:
+            line = call_line(call.call.tool_name, call.call.tool_input)
+            screen.say(f"  interrupted: {line}; nobody knows how far it came", style="yellow")
 
 
 def _is_said(event: SessionEvent) -> bool:
