@@ -88,11 +88,9 @@ class Turn:
         except BaseException as error:
             self._judge(error)
             try:
-                with suppress(KipuError):  # what stopped it is what the caller gets
-                    if not self.was_resumed:
-                        await (
-                            self._end_if_open()
-                        )  # its beginning may be in the log all the same: then its end must be too
+                if not self.was_resumed:  # its beginning may be in the log all the same: then its end must be too
+                    with suppress(KipuError):  # what stopped it is what the caller gets
+                        await self._end_if_open()
             finally:
                 await self._leave()
             raise

@@ -61,7 +61,6 @@ class AgentLoop:
             run.turn.usage = self._budget.spent(run).as_json()
 
     async def _steps(self, run: TurnRun) -> None:
-        await run.load()
         await run.catch_up()
         while not run.story.is_answered:
             self._budget.check(run)

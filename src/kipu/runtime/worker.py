@@ -139,7 +139,7 @@ class Worker:
         return True
 
     def _start_ready(self) -> None:
-        while self._ready and len(self._running) < self._max_turns and not self._is_draining:
+        while self._ready and len(self._running) < self._max_turns:
             session_id, _ = self._ready.popitem(last=False)
             running = self._running[session_id] = _Running()
             running.task = asyncio.ensure_future(self._serve(session_id, running))
