@@ -14,9 +14,10 @@ from kipu.cli.exit_code import ExitCode, exit_code_of
 from kipu.cli.options import JsonOption, StoreOption
 from kipu.errors import KipuError
 
-_HELP = """Keep the sessions of AI agents: chat, list, search, fork, rewind, export, copy, verify.
+_HELP = """Keep the sessions of AI agents: chat, run, list, search, fork, rewind, export, copy, verify. Begin with `kipu demo`.
 
 Exit codes: 0 done · 1 failed or damage found · 2 usage · 3 not found · 4 busy or conflict · 5 store unreadable · 130 Ctrl-C.
+`kipu run` has more: 10 failed · 11 waits for a person · 12 a limit · 13 stopped · 143 SIGTERM.
 """
 # Typer carries its own click; the class is named through what it exports.
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]

@@ -68,7 +68,7 @@ async def _rewind(invocation: Invocation, text: str, turns: int, *, to: int | No
     async with invocation.manager() as manager:
         session = await find_session(manager, text)
         if files:
-            await rewind_with_files(invocation, manager, session, to=to, turns=turns)
+            await rewind_with_files(invocation, manager, session=session, to=to, turns=turns)
             return
         event = await session.rewind(to, turns=turns)
         if invocation.json:

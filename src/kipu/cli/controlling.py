@@ -219,7 +219,7 @@ async def _send(invocation: Invocation, text: str, message: str, *, policy: str 
     output = invocation.output
     async with invocation.manager() as manager:
         session = await find_session(manager, text)
-        receipt = await post(manager, session, message, policy=policy)
+        receipt = await post(manager, session, text=message, policy=policy)
         head = await manager.store.head(session.session_id)
         owner = live_owner(head.lease_owner) if head is not None else None
     if output.json:

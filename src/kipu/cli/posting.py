@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 CHANNEL = "cli"
 
 
-async def post(manager: SessionManager, session: Session, text: str, *, policy: str | None = None) -> Receipt:
+async def post(manager: SessionManager, session: Session, *, text: str, policy: str | None = None) -> Receipt:
     """Put a message into the mailbox, durably, under the busy policy given, else the session's own; return where it stands.
 
     Raises: MessageRejectedError, InvalidBusyPolicyError, InvalidEventError, StoreError.

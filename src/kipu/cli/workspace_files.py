@@ -49,7 +49,7 @@ async def _diff(invocation: Invocation, text: str, *, turns: int | None, since: 
         to_seq = since if since is not None else session.head.base_seq
         if turns is not None:
             to_seq = await before_turns(session, turns)
-        async with workspace_of(invocation, manager, session) as (workspace, _recorder):
+        async with workspace_of(invocation, manager, session=session) as (workspace, _recorder):
             changes = await diff_since(session, workspace, to_seq=to_seq)
             root = str(workspace.root)
     if output.json:
@@ -81,18 +81,18 @@ async def _undo(invocation: Invocation, text: str, turns: int) -> None:
 
     async with invocation.manager() as manager:
         session = await find_session(manager, text)
-        await rewind_with_files(invocation, manager, session, to=None, turns=turns)
+        await rewind_with_files(invocation, manager, session=session, to=None, turns=turns)
 
 
 async def rewind_with_files(
-    invocation: Invocation, manager: SessionManager, session: Session, *, to: int | None, turns: int
+    invocation: Invocation, manager: SessionManager, *, session: Session, to: int | None, turns: int
 ) -> None:
     """Go back before the turns, conversation and files, and say what changed."""
     from kipu.cli.transcript import event_json
     from kipu.runtime.workspaces.checkpoints import undo
 
     output = invocation.output
-    async with workspace_of(invocation, manager, session) as (workspace, recorder):
+    async with workspace_of(invocation, manager, session=session) as (workspace, recorder):
         undone: Undone = await undo(session, workspace, recorder=recorder, to_seq=to, turns=turns)
         root = str(workspace.root)
     if output.json:
@@ -110,7 +110,7 @@ async def rewind_with_files(
 
 @asynccontextmanager
 async def workspace_of(
-    invocation: Invocation, manager: SessionManager, session: Session
+    invocation: Invocation, manager: SessionManager, *, session: Session
 ) -> AsyncIterator[tuple[LocalWorkspace, CheckpointRecorder]]:
     """Open the session's directory and what keeps its checkpoints. Raises: WorkspaceMissingError, WorkspaceError."""
     from kipu.cli.serving import settings_of

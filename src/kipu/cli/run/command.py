@@ -26,6 +26,18 @@ Folder = Annotated[
     Path | None,
     typer.Option(metavar="PATH", help="Where a new session works (default: the current directory).", file_okay=False),
 ]
+Approve = Annotated[
+    Literal["none", "reads", "all"],
+    typer.Option(help="What is allowed of that which would ask a person: nothing, what only looks, everything."),
+]
+Allow = Annotated[
+    list[str] | None, typer.Option(metavar="RULE", help="Allow these calls, such as 'shell(git status*)'.")
+]
+Resume = Annotated[
+    str | None,
+    typer.Option(metavar="ID", help="Go on with the open turn of a session.", autocompletion=complete_session),
+]
+Wait = Annotated[bool, typer.Option("--wait", help="Wait while somebody decides (`kipu approve`), rather than end.")]
 
 
 @app.command("run")
@@ -37,27 +49,17 @@ def run(
     last: Annotated[
         bool, typer.Option("--continue", "-c", help="Go on in the newest session of this directory.")
     ] = False,
-    resume: Annotated[
-        str | None,
-        typer.Option(metavar="ID", help="Go on with the open turn of a session.", autocompletion=complete_session),
-    ] = None,
+    resume: Resume = None,
     workspace: Folder = None,
     worktree: Annotated[bool, typer.Option("--worktree", help="Work in a git worktree of that directory.")] = False,
     private: Annotated[bool, typer.Option("--private", help="Work in an empty directory of its own.")] = False,
     title: Annotated[str | None, typer.Option(help="A new session's title.")] = None,
     model: Annotated[str | None, typer.Option(metavar="NAME", help="Which model, such as openai:… or demo.")] = None,
-    approve: Annotated[
-        Literal["none", "reads", "all"],
-        typer.Option(help="What is allowed of that which would ask a person: nothing, what only looks, everything."),
-    ] = "none",
+    approve: Approve = "none",
     yes: Annotated[bool, typer.Option("--yes", "-y", help="The same as --approve all.")] = False,
-    allow: Annotated[
-        list[str] | None, typer.Option(metavar="RULE", help="Allow these calls, such as 'shell(git status*)'.")
-    ] = None,
+    allow: Allow = None,
     deny: Annotated[list[str] | None, typer.Option(metavar="RULE", help="Deny these calls.")] = None,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Wait while somebody decides (`kipu approve`), rather than end.")
-    ] = False,
+    wait: Wait = False,
     max_steps: Annotated[int | None, typer.Option(min=1, help="At most so many model calls in a turn.")] = None,
     max_cost: Annotated[float | None, typer.Option(metavar="USD", min=0, help="At most so much money.")] = None,
     max_seconds: Annotated[float | None, typer.Option(min=0, help="At most so long.")] = None,
@@ -126,4 +128,7 @@ async def _run(
             async with runtime:
                 outcome = await run.until_done()
         report.finish(outcome)
+        unpriced = (outcome.usage or {}).get("unpriced")
+        if limits.max_cost_usd is not None and unpriced:
+            invocation.output.say(f"no price is known for {', '.join(unpriced)}: --max-cost could not count it")
         return outcome.code

@@ -104,7 +104,7 @@ class TaskRun:
             if outcome is not None:  # a task that would wait behind it is not stored either
                 return outcome
         if self._opened.text:
-            receipt = await post(self._runtime.manager, self._session, self._opened.text)
+            receipt = await post(self._runtime.manager, self._session, text=self._opened.text)
             self._message_seq = receipt.seq
         self._runtime.worker.wake(self._session.session_id)
         return None
