@@ -417,3 +417,13 @@ async def test_turn_that_waits_in_quarantine_is_left_alone_by_a_drain(tmp_path: 
             await asyncio.wait_for(model.held.wait(), 5)
         after = [len(await session.get_full_history()) for session in sessions]
         assert sum(now > then for then, now in zip(before, after, strict=True)) == 1
+
+
+async def test_limits_are_each_turns_own() -> None:
+    """What earlier turns used counts for none of the later ones, however many there are."""
+    async with runtime(ScriptedModelClient(lambda _request: "ok"), limits=TurnLimits(max_steps=2)) as run:
+        session = await run.session()
+        for number in range(4):
+            await run.say(session, f"message {number}")
+            await run.settled()
+        assert await outcomes(session) == ["completed"] * 4
