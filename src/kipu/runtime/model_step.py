@@ -96,8 +96,8 @@ class ModelStep:
                 overflows += 1
                 if overflows > MOST_OVERFLOWS:
                     await self._give_up(run, error)
-                shown = min(self._session.policy.max_tokens, self._session.history.window.tokens)
-                await self._narrow(max_tokens=max(int(shown * OVERFLOW_SHARE), 1))
+                in_use = min(self._session.policy.max_tokens, self._session.history.window.tokens)
+                await self._narrow(max_tokens=max(int(in_use * OVERFLOW_SHARE), 1))
             except ModelRefusedError as error:
                 rung = LADDER.index(self._session.policy.ladder) + 1
                 if rung == len(LADDER):
