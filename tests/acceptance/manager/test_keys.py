@@ -14,7 +14,7 @@ from tests.acceptance.manager.conftest import Opener
 
 
 async def test_messages_of_one_chat_reuse_the_session(opener: Opener) -> None:
-    """The same key leads to the same session, also after a restart (A6, A13, A46)."""
+    """The same key leads to the same session, also after a restart; the first to ask for it makes it (A6, A13, A46, B44)."""
     first = await opener()
     session = await first.get_or_create("telegram:42")
     assert await first.get_or_create("telegram:42") is session

@@ -85,7 +85,7 @@ async def test_calls_and_results_pair_by_id_after_loading(opener: Opener) -> Non
 
 
 async def test_a_new_session_begins_with_session_init(manager: SessionManager) -> None:
-    """The first event of a session is its session_init, with unique ids (B10, B19)."""
+    """The first event of a session that somebody makes is its session_init, with unique ids (B10, B19, B44)."""
     sessions = [await manager.create_session() for _ in range(3)]
     assert len(set(sessions)) == 3
     events = [event for one in sessions for event in await (await manager.open(one)).get_full_history()]
