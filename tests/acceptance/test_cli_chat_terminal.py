@@ -24,13 +24,14 @@ pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is no
 class Terminal:
     """A terminal with a program in it."""
 
-    def __init__(self, socket: Path, command: str, *, environment: dict[str, str]) -> None:
+    def __init__(self, socket: Path, command: str, *, environment: dict[str, str], directory: Path) -> None:
         self._socket = socket
         variables = [
             f"{name}={value}" for name, value in {**environment, "TERM": "xterm-256color", "LANG": "C.UTF-8"}.items()
         ]
         self._tmux(
             "-f", "/dev/null", "new-session", "-d", "-x", "120", "-y", "50",
+            "-c", str(directory),
             shlex.join(["env", "-i", *variables, "sh", "-c", f"trap : INT; {command}; echo ended with $?; cat"]),
         )  # fmt: skip
 
@@ -58,6 +59,19 @@ class Terminal:
             assert time.monotonic() < until, f"{text!r} did not come:\n{screen}"
             time.sleep(POLL_S)  # the screen of another process can only be looked at again
 
+    def wait_until_gone(self, text: str) -> None:
+        """Return once `text` is no longer on the screen."""
+        until = time.monotonic() + WAIT_S
+        while text in (screen := self.screen()):
+            assert time.monotonic() < until, f"{text!r} stayed:\n{screen}"
+            time.sleep(POLL_S)
+
+    def kill(self) -> None:
+        """Kill the program as a crash would: the last process of the pane's shell."""
+        pane = self._tmux("list-panes", "-F", "#{pane_pid}").strip()
+        (child,) = subprocess.run(["pgrep", "-P", pane], capture_output=True, text=True, check=True).stdout.split()
+        subprocess.run(["kill", "-9", child], check=True)
+
     def close(self) -> None:
         """End the program and the terminal."""
         subprocess.run(["tmux", "-S", str(self._socket), "kill-server"], capture_output=True, check=False)
@@ -83,7 +97,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Starter]:
     def open_terminal(kipu: CommandLine, *words: str, captured: bool = False) -> Terminal:
         socket = tmp_path_factory.mktemp("tmux") / "socket"
         command = shlex.join([*KIPU, *words]) + (" | cat" if captured else "")
-        opened.append(Terminal(socket, command, environment=kipu.process_environment()))
+        opened.append(Terminal(socket, command, environment=kipu.process_environment(), directory=kipu.home))
         return opened[-1]
 
     yield open_terminal
@@ -143,7 +157,7 @@ def test_resume_on_a_terminal_picks_by_keyboard(kipu: CommandLine, start: Starte
         kipu.chat(line)
     terminal = start(kipu, "chat", "--resume")
     terminal.wait_for("about camels")
-    terminal.wait_for("── local #2")
+    terminal.wait_for("── local #3")
     terminal.keys("p", "e", "n", "g")
     terminal.wait_for("title: about penguins")
     terminal.keys("Enter")
@@ -168,7 +182,7 @@ def test_picker_fills_the_terminal_when_its_output_is_captured(kipu: CommandLine
     terminal = start(kipu, "pick", captured=True)
     terminal.wait_for("last activity")
     terminal.wait_for("hello")
-    terminal.wait_for("── local #2")
+    terminal.wait_for("── local #3")
     shown = [line.rstrip() for line in terminal.screen().splitlines() if "type to filter" in line]
     assert [(len(line) > 110, line.count("▎")) for line in shown] == [(True, 1)]
     terminal.keys("Enter")

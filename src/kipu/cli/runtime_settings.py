@@ -59,7 +59,7 @@ def agent_settings(settings: Settings, *, store_url: str, environment: Mapping[s
         sandbox=cast("SandboxChoice", settings["sandbox"]),
         has_network=settings["network"] == "true",
         limits=_limits(settings.table("limits"), source),
-        own_places=own_places(settings, store_url),
+        own_places=(*own_places(settings, store_url), state_folder(environment)),
         project=project_files(settings, environment).settings_for,
     )
 
@@ -96,6 +96,13 @@ def own_places(settings: Settings, store_url: str) -> tuple[Path, ...]:
             places += [parsed.path.with_name(parsed.path.name + end) for end in ("-wal", "-shm", "-journal")]
         url = parsed.settings.get("fallback")
     return tuple(place.absolute() for place in places)
+
+
+def state_folder(environment: Mapping[str, str]) -> Path:
+    """Return where what is only convenient is kept, such as the lines that were entered: by the XDG rules."""
+    base = environment.get("XDG_STATE_HOME", "")
+    folder = Path(base) if base.startswith("/") else Path(environment.get("HOME") or "~", ".local", "state")
+    return folder.expanduser() / "kipu"
 
 
 def find_model_choice(settings: Settings, name: str | None) -> ModelChoice:

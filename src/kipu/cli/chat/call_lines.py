@@ -15,6 +15,7 @@ LINE_CHARACTERS = 160
 SHOWN_LINES = 3
 # What says most of a call, by the names that arguments have.
 _SAYING = ("command", "path", "pattern", "query", "task", "process_id", "digest")
+_CHANGED = "[A person changed"  # said to the model; whoever changed it knows
 _LISTING = frozenset(
     {"read_file", "list_dir", "search_files", "read_result", "session_search"}
 )  # their lines say little here
@@ -42,6 +43,8 @@ def result_line(event: ToolResultEvent) -> str:
         told = _SYNTHETIC[event.synthetic]
         return shortened(printable_line(said)) if event.synthetic == "denied" and said else told
     lines = result_text(event).splitlines()
+    if lines and lines[0].startswith(_CHANGED):
+        lines = lines[1:]
     if event.tool_name in _LISTING and not event.is_error and len(lines) > 1:
         return f"{len(lines)} lines"
     more = len(lines) - 1

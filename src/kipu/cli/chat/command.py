@@ -94,6 +94,7 @@ async def _chat(invocation: Invocation, wanted: Wanted, place: Place) -> ExitCod
         runtime = open_cli_runtime(invocation, manager, open_model=models.open, accepts=served.accepts)
         async with runtime:
             lines = line_source(_desk(conversation, invocation), is_edited=not invocation.json)
+            screen.is_live = lines.is_live
             try:
                 await conversation.begin(runtime, session)
                 return await conversation.talk(lines)
@@ -131,10 +132,7 @@ def _desk(conversation: Conversation, invocation: Invocation) -> Desk:
 def _history_file(invocation: Invocation) -> Path | None:
     """Return where entered lines are kept: in the user's state folder, and nowhere for a store in memory."""
     import os
-    from pathlib import Path
 
-    if invocation.store_url.startswith("memory:"):
-        return None
-    base = os.environ.get("XDG_STATE_HOME", "")
-    folder = Path(base) if base.startswith("/") else Path(os.environ.get("HOME") or "~", ".local", "state")
-    return folder.expanduser() / "kipu" / "chat_history"
+    from kipu.cli.runtime_settings import state_folder
+
+    return None if invocation.store_url.startswith("memory:") else state_folder(os.environ) / "chat_history"

@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import Coroutine
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from kipu.cli.exit_code import ExitCode
 from kipu.errors import KipuError, StoreError
 from kipu.runtime.inbound import InboundEvent
 from kipu.runtime.turn_run import read_story
+from kipu.stores.host import SystemLiveness
 
 if TYPE_CHECKING:
     from kipu.cli.chat.lines import LineSource
@@ -103,7 +105,7 @@ class Conversation:
     async def enter(self, session: Session) -> None:
         """Go on with this session."""
         await self._watch(session)
-        await show_standing(self.screen, session)
+        await show_standing(self.screen, session, runs=await self._where_it_runs(session))
         await self._tell_place(session)
         if self.models.asked is not None and session.head.metadata.get("model") != self.models.asked:
             await session.set_metadata(model=self.models.asked)
@@ -111,6 +113,17 @@ class Conversation:
             self.served.go_on(session.session_id)  # a decision may come from anywhere
             for question in list(self.view.questions.values()):
                 self.view.ask(question)
+
+    async def _where_it_runs(self, session: Session) -> str | None:
+        if session.head.open_turn is None or session.head.parked:
+            return None
+        if self.is_running(session):
+            return "here"
+        stored = await self.manager.store.head(session.session_id)  # leases are in no event
+        now = datetime.fromtimestamp(self.manager.now_us() / 1_000_000, UTC).isoformat()
+        if stored is None or not stored.lease_owner or not stored.lease_until or stored.lease_until <= now[:19]:
+            return None
+        return None if SystemLiveness().is_dead(stored.lease_owner) else "in another process"
 
     async def leave(self) -> None:
         """Stop watching, and say what stays open."""
@@ -168,7 +181,7 @@ class Conversation:
             self.screen.say(standing[0], style=standing[1])
             self.root = Path((session.head.workspace or {})["path"])
             self.tell_project(self.root)
-        notice = await neighbours_notice(session, manager=self.manager)
+        notice = await neighbours_notice(session, manager=self.manager, known=self.served.sessions.keys())
         if notice is not None:
             self.screen.say(notice, style="yellow")
 
@@ -206,7 +219,7 @@ class Conversation:
                 self.root = Path(record["path"])
                 branch = f", on the branch {record['branch']}" if record.get("branch") else ""
                 self.screen.say(f"works in {self.root}{branch}")
-            notice = await neighbours_notice(session, manager=self.manager)
+            notice = await neighbours_notice(session, manager=self.manager, known=self.served.sessions.keys())
             if notice is not None:
                 self.screen.say(notice, style="yellow")
             self.spawn(self._tell_sandbox())

@@ -157,6 +157,7 @@ class EditedLines:
         keys = KeyBindings()
 
         @keys.add("enter")
+        @keys.add("c-j")  # what Enter was for the terminal when it was pressed before the line was there
         def _enter(event: KeyPressEvent) -> None:
             buffer = event.current_buffer
             if buffer.document.text_before_cursor.endswith("\\") and buffer.document.is_cursor_at_the_end:
@@ -166,7 +167,6 @@ class EditedLines:
                 buffer.validate_and_handle()
 
         @keys.add("escape", "enter")
-        @keys.add("c-j")
         def _another_line(event: KeyPressEvent) -> None:
             event.current_buffer.insert_text("\n")
 

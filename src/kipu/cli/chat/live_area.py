@@ -66,14 +66,17 @@ class LiveArea:
             found += [("class:thought", line) for line in _wrapped(self.thought, width)[-THOUGHT_LINES:]]
         if self.tail:
             found += [("", line) for line in _wrapped(self.tail, width)[-TAIL_LINES:]]
-        for call in self.calls.values():
+        asked = list(self.questions.values())
+        undecided = {question.call_id for question in asked}
+        for call_id, call in self.calls.items():
+            if call_id in undecided:
+                continue
             found.append(("class:call", shortened(f"● {call.line}  {self._seconds(call.since_s)}", width)))
             found += [("class:output", f"  │ {line}") for line in last_lines(call.output, width=max(10, width - 6))]
         found = found[-max(2, height // 2 - 3) :]
-        asked = list(self.questions.values())
         if asked:
-            more = f"  ({len(asked)} questions wait)" if len(asked) > 1 else ""
-            found.append(("class:question", shortened(f"? {asked[0].summary}{more}", width)))
+            which = "allow?" if len(asked) == 1 else f"allow {asked[0].summary}?  (1 of {len(asked)})"
+            found.append(("class:question", shortened(which, width)))
             found.append(("class:options", shortened(f"  {OPTIONS}", width)))
         status = self._status(bool(asked))
         return [*found, ("class:status", shortened(status, width))] if status else found

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.markdown import CodeBlock, Heading, Markdown, MarkdownElement
+from rich.segment import Segment
 from rich.syntax import Syntax
 from rich.text import Text
 
@@ -37,6 +38,19 @@ class _AnswerMarkdown(Markdown):
     }
 
 
-def answer_markdown(text: str) -> Markdown:
-    """Return the text drawn as Markdown."""
-    return _AnswerMarkdown(text, code_theme=CODE_THEME, inline_code_theme=CODE_THEME)
+class AnswerText:
+    """Draw text as Markdown, without the spaces that fill its lines: what is copied from the screen has none then."""
+
+    def __init__(self, text: str) -> None:
+        self._markdown = _AnswerMarkdown(text, code_theme=CODE_THEME)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for line in console.render_lines(self._markdown, options, pad=False):
+            segments = list(line)
+            while segments and not segments[-1].text.strip():
+                segments.pop()
+            if segments:
+                last = segments[-1]
+                segments[-1] = Segment(last.text.rstrip(), last.style, last.control)
+            yield from segments
+            yield Segment.line()

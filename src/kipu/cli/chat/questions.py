@@ -38,6 +38,7 @@ class Question:
     tool: str
     arguments: Mapping[str, Any]
     shown: Mapping[str, Any] = field(default_factory=dict)
+    call_id: str = ""
 
     @property
     def summary(self) -> str:
@@ -84,7 +85,12 @@ def question_of(session_id: str, call: OpenCall) -> Question | None:
     if call.request is None or call.decision is not None:
         return None
     return Question(
-        call.request.approval_id, session_id, call.call.tool_name, call.call.tool_input, dict(call.request.shown)
+        call.request.approval_id,
+        session_id,
+        call.call.tool_name,
+        call.call.tool_input,
+        dict(call.request.shown),
+        call.id,
     )
 
 
@@ -116,7 +122,7 @@ def editable(question: Question) -> str:
     """Return the text of a call that a person changes: its main argument, else all arguments as JSON."""
     main = _main_of(question)
     if main is not None:
-        return str(question.arguments[main])
+        return str(question.arguments[main]).removesuffix("\n")
     return json.dumps(dict(question.arguments), ensure_ascii=False, indent=1)
 
 
@@ -125,7 +131,8 @@ def edited(question: Question, text: str) -> dict[str, Any]:
     main = _main_of(question)
     stripped = text.strip()
     if main is not None and not (stripped.startswith("{") and stripped.endswith("}") and _object(stripped)):
-        return {**question.arguments, main: text}
+        ended = str(question.arguments[main]).endswith("\n") and not text.endswith("\n")
+        return {**question.arguments, main: text + "\n" if ended else text}
     found = _object(stripped)
     if found is None:
         raise InputError(reason="that is no JSON object; the call still waits")

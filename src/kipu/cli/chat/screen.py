@@ -30,6 +30,7 @@ class Screen:
 
     def __init__(self, output: Output) -> None:
         self.output = output
+        self.is_live = False  # an input line shows what is asked
         self._at_line_start = True
 
     @property

@@ -21,8 +21,8 @@ READ_EVENTS = 100
 LONGEST_MESSAGE = 600
 
 
-async def show_standing(screen: Screen, session: Session) -> None:
-    """Show the session's title, its last messages, and what waits or was interrupted."""
+async def show_standing(screen: Screen, session: Session, *, runs: str | None = None) -> None:
+    """Show the session's title, its last messages, and what waits or was interrupted. `runs` says where its turn runs now."""
     head = session.head
     screen.say(f"{head.display_title}  ·  {head.session_id}", style="bold")
     facts = [head.status, f"{head.event_count} events", f"last activity {moment(head.last_activity_at)}"]
@@ -34,8 +34,11 @@ async def show_standing(screen: Screen, session: Session) -> None:
         screen.say(f"… earlier messages: kipu show {head.session_id}")
     for event in said[-SHOWN_MESSAGES:]:
         _show(screen, event)
-    await _show_open_turn(screen, session)
-    if head.waiting:
+    if runs is not None:
+        screen.say(f"a turn runs {runs}", style="cyan")
+    else:
+        await _show_open_turn(screen, session)
+    if head.waiting and runs is None:
         number = "one message waits" if len(head.waiting) == 1 else f"{len(head.waiting)} messages wait"
         screen.say(f"{number}; answered before your next one", style="yellow")
 
@@ -63,11 +66,12 @@ def _is_said(event: SessionEvent) -> bool:
 
 
 def _show(screen: Screen, event: SessionEvent) -> None:
+    if isinstance(event, ToolCallEvent):
+        screen.say(f"● {call_line(event.tool_name, event.tool_input)}", style="cyan")
+        return
     text = event_text(event)
     text = text if len(text) <= LONGEST_MESSAGE else text[:LONGEST_MESSAGE] + " …"
     if isinstance(event, UserMessageEvent):
         screen.say(f"> {text}", style="green")
     elif isinstance(event, AgentMessageEvent):
         screen.say(text + ("  (interrupted)" if event.state == "interrupted" else ""), style="")
-    else:
-        screen.say(f"[calls {text}]", style="yellow")

@@ -33,7 +33,6 @@ class TerminalScreen(Screen):
         self._console.push_theme(_theme())
         self.live = LiveArea(time.monotonic)
         self._blocks = AnswerBlocks()
-        self._has_said = False
         self._above: Callable[[Callable[[], None]], None] | None = None
         self.on_change: Callable[[], None] = _nothing
 
@@ -69,11 +68,11 @@ class TerminalScreen(Screen):
         """Print what is left of what was said."""
         self._end_thought()
         self._print_blocks(self._blocks.finish(), tail="")
-        self._blocks, self._has_said = AnswerBlocks(), False
+        self._blocks = AnswerBlocks()
 
     def forget_message(self) -> None:
         """Drop what moves; what was printed is followed by what comes instead."""
-        self._blocks, self._has_said = AnswerBlocks(), False
+        self._blocks = AnswerBlocks()
         self.live.tail = self.live.thought = ""
         self.on_change()
 
@@ -105,9 +104,7 @@ class TerminalScreen(Screen):
         def draw() -> None:
             self.live.tail = tail
             for block in blocks:
-                if self._has_said:
-                    self._console.print()
-                self._has_said = True
+                self._console.print()
                 self._console.print(_markdown(block))
 
         self._draw(draw)
@@ -144,7 +141,7 @@ class TerminalScreen(Screen):
                 self._console.print(_diff(question.diff), soft_wrap=False)
             why = f"{question.reason} · " if question.reason else ""
             self._line(f"  {why}{question.approval_id}", "dim")
-            if self._above is None:
+            if not self.is_live:
                 self._line(f"  {OPTIONS}", "yellow")
             self.live.questions[question.approval_id] = question
 
@@ -211,9 +208,9 @@ def _theme() -> Theme:
 
 
 def _markdown(text: str) -> RenderableType:
-    from kipu.cli.chat.markdown import answer_markdown
+    from kipu.cli.chat.markdown import AnswerText
 
-    return answer_markdown(printable(text))
+    return AnswerText(printable(text))
 
 
 def _diff(text: str) -> RenderableType:

@@ -100,6 +100,8 @@ class TurnView:
         self.is_parked = is_parked
         self.calls = dict(story.calls)
         for call in story.open_calls:
+            if call.starts:
+                self._screen.call(call.id, call_line(call.call.tool_name, call.call.tool_input))
             question = question_of(self._session.session_id, call)
             if question is not None:
                 self.questions[question.approval_id] = question

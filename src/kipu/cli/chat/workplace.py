@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -74,8 +75,8 @@ async def standing_of_place(session: Session, *, provision: WorkspaceProvision) 
     return text.format(root=workspace.root), style
 
 
-async def neighbours_notice(session: Session, *, manager: SessionManager) -> str | None:
-    """Return a notice where other sessions were at work in the same files within the last hour (B41)."""
+async def neighbours_notice(session: Session, *, manager: SessionManager, known: Collection[str] = ()) -> str | None:
+    """Return a notice where sessions other than those `known` used the same files within the last hour (B41)."""
     from kipu.runtime.workspaces.record import WorkspaceRecord, sharing
 
     record = session.head.workspace
@@ -83,7 +84,7 @@ async def neighbours_notice(session: Session, *, manager: SessionManager) -> str
         return None
     since = datetime.fromtimestamp(manager.now_us() / 1_000_000, UTC) - timedelta(seconds=LIVELY_S)
     page = await manager.list(SessionQuery(limit=LOOKED_AT, active_after=since.isoformat().replace("+00:00", "Z")))
-    heads = {head.session_id: head for head in page.items}
+    heads = {head.session_id: head for head in page.items if head.session_id not in known}
     shared = sharing(WorkspaceRecord.from_json(record), heads.values(), session_id=session.session_id)
     if not shared:
         return None
