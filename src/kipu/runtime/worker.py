@@ -242,8 +242,13 @@ class Worker:
 
     async def sweep(self) -> None:
         """Look for work that nobody told about: what waited before, what became due, what a dead worker left."""
-        now = utc_text_us(self._manager.now_us())
-        for head in await self._manager.store.runnable(now=now, limit=max(self._max_turns * 4, 100)):
+        now, limit = utc_text_us(self._manager.now_us()), max(self._max_turns * 4, 100)
+        heads = await self._manager.store.runnable(now=now, limit=limit)
+        # Where all that were found are somebody else's, there may be own ones behind them.
+        while len(heads) == limit and not any(self._accepts(head.session_id) for head in heads):
+            limit *= 4
+            heads = await self._manager.store.runnable(now=now, limit=limit)
+        for head in heads:
             if head.session_id not in self._running:
                 self.wake(head.session_id)
         await self._orchestrator.evict_idle()

@@ -131,7 +131,7 @@ async def test_killed_parent_finds_its_helpers_answer_again(tmp_path: Path) -> N
         tool = agent.parts.toolbox.find("delegate")
         assert tool is not None
         context = ToolContext(session.session_id, "turn", call, Principal.local())
-        again = await tool.run({"task": "count the files"}, context)
+        again = await asyncio.wait_for(tool.run({"task": "count the files"}, context), 5)
         assert again.content.startswith("There are 7.")
         assert len(await of_type(child, TurnStartedEvent)) == 1
         assert len(await children(run, session)) == 1

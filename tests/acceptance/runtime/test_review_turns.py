@@ -20,6 +20,7 @@ from kipu.runtime.agent import Agent, AgentParts
 from kipu.runtime.orchestrator import Orchestrator
 from kipu.runtime.spending import TurnLimits
 from kipu.runtime.tools.toolbox import Toolbox
+from kipu.runtime.worker import Worker
 from kipu.testing.scripted_model import ScriptedCall, ScriptedModelClient, ScriptedReply
 from kipu.testing.validators.neutral import validate_neutral
 from kipu.wiring import open_manager
@@ -409,8 +410,9 @@ async def test_turn_that_waits_in_quarantine_is_left_alone_by_a_drain(tmp_path: 
             await session.add_event(UserMessageEvent(content="go", queued=True))
             async with session.turn() as turn:
                 turn.leave_open()
-            async with session.resumed_turn() as turn:  # as by a process that died with it
-                turn.leave_open()
+            for _ in range(6):
+                async with session.resumed_turn() as turn:  # as by a process that died with it
+                    turn.leave_open()
         before = [len(await session.get_full_history()) for session in sessions]
         async with runtime(model, manager=manager) as run:
             for session in sessions:
@@ -428,3 +430,20 @@ async def test_limits_are_each_turns_own() -> None:
             await run.say(session, f"message {number}")
             await run.settled()
         assert await outcomes(session) == ["completed"] * 4
+
+
+async def test_work_of_others_hides_none_of_ones_own() -> None:
+    """However many sessions wait for somebody else, a worker finds those that it serves (A41)."""
+    async with await open_manager("memory://") as manager:
+        sessions = [await manager.get_or_create(f"test:{number}") for number in range(130)]
+        for session in sessions:
+            await session.add_event(UserMessageEvent(content="go", queued=True))
+        session = sessions[-1]
+        model = ScriptedModelClient(["Mine."])
+        orchestrator = Orchestrator(manager, OneModelBuilder(manager, model, list), monotonic_s=lambda: 0.0)
+        serves = {session.session_id}
+        async with Worker(manager, orchestrator, max_turns=1, sweep_s=0.01, accepts=serves.__contains__):
+            finished = await asyncio.wait_for(until(session, TurnFinishedEvent), 5)
+        assert finished.outcome == "completed"
+        assert len(model.requests) == 1
+        await orchestrator.close()
