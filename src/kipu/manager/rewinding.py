@@ -130,8 +130,12 @@ def _open_turn(events: list[SessionEvent]) -> bool:
 
 
 async def _undone_messages(session: Session, target: int) -> list[int]:
-    """Return the messages that turns after `target` consumed: they will not be answered again."""
+    """Return the messages that turns after `target` consumed: they will not be answered again.
+
+    Those of turns that were undone before are settled already, and each message is settled once.
+    """
     seqs: set[int] = set()
+    settled: set[int] = set()
     until = session.history.last_seq
     while until > target:
         page = await session.history.reader.backwards(until=until, after=target, limit=PAGE)
@@ -140,5 +144,7 @@ async def _undone_messages(session: Session, target: int) -> list[int]:
         for item in page:
             if isinstance(item.event, TurnStartedEvent | TurnSteeredEvent):
                 seqs.update(item.event.consumes)
+            elif isinstance(item.event, MessageSettledEvent):
+                settled.update(item.event.seqs)
         until = page[-1].seq - 1
-    return sorted(seqs)
+    return sorted(seqs - settled)

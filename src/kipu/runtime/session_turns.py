@@ -75,12 +75,9 @@ class SessionTurns:
         return None if due_at is None else _micros(due_at)
 
     async def _resume(self, control: TurnControl) -> None:
-        """Go on with the open turn: alone among its likes, if it was taken up before and got nowhere."""
+        """Go on with the open turn: with few of its likes at once, if it was taken up before and got nowhere."""
         turn = self._session.resumed_turn(principal=self._principal)
-        if not (await read_story(self._session)).resumed_in_vain:
-            await self._run(turn, control)
-            return
-        give_back = await self._quarantine.enter()
+        give_back = await self._quarantine.enter((await read_story(self._session)).resumed_in_vain)
         control.on_progress = give_back
         try:
             if control.mode != HANDOVER:

@@ -159,7 +159,7 @@ class Soak:
                     self.outcome.decisions += 1
                 except ApprovalNotFoundError:
                     pass  # its turn ended meanwhile
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.5)
 
     # ---- workers -----------------------------------------------------------------------------------------------------
 
@@ -186,7 +186,7 @@ class Soak:
     async def _begun(self) -> None:
         """Wait until every worker has begun: a busy machine must not leave them no time at all."""
         async with asyncio.timeout(60):
-            while {str(worker.pid) for worker in self._workers} - self._book.values("began"):  # noqa: ASYNC110 - another process tells
+            while not all(self._book.has_begun(worker.pid) for worker in self._workers):  # noqa: ASYNC110 - another process tells
                 await asyncio.sleep(0.02)
 
     async def _end_workers(self) -> None:
@@ -214,7 +214,7 @@ class Soak:
             if loop.time() - moved_s > STUCK_S:
                 self.outcome.problems.append(f"stuck: {[_busy(head) for head in busy[:5]]}")
                 return
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.3)
 
     # ---- the judgement -----------------------------------------------------------------------------------------------
 

@@ -39,15 +39,23 @@ class TurnRecord:
 
 
 class SoakLog:
-    """One session's log, taken apart; `problems` says what is wrong with it."""
+    """One session's log, taken apart; `problems` says what is wrong with it.
 
-    def __init__(self, events: Sequence[SessionEvent]) -> None:
+    At the end of everything nothing waits and no turn is open; before it, `waiting` and `open_turn` are what the head says.
+    """
+
+    may_rewind = False  # whether people undo turns by themselves
+
+    def __init__(
+        self, events: Sequence[SessionEvent], *, waiting: Sequence[int] = (), open_turn: str | None = None
+    ) -> None:
         self.problems: list[str] = []
         self.messages: dict[int, Arrival] = {}
         self.turns: list[TurnRecord] = []
         self.settled: dict[int, list[str]] = {}
         self.calls: dict[str, ToolCallEvent] = {}
         self.results: dict[str, list[ToolResultEvent]] = {}
+        self._waiting, self._open_turn = set(waiting), open_turn
         self._open: TurnRecord | None = None
         self._newest_answer = 0
         for event in events:
@@ -135,14 +143,15 @@ class SoakLog:
             if seq in undone:
                 if reasons != ["superseded"] or consumed[seq] != 1:
                     self.say(f"message {seq} of an undone turn: consumed {consumed[seq]} times, settled {reasons}")
-            elif consumed[seq] + len(reasons) != 1:
+            elif consumed[seq] + len(reasons) != (0 if seq in self._waiting else 1):
                 self.say(f"message {seq}: consumed {consumed[seq]} times, settled {reasons}")
 
     def _check_turns(self) -> None:
         for turn in self.turns:
             name = turn.started.turn_id
             if turn.finished is None:
-                self.say(f"{name} is still open")
+                if name != self._open_turn:
+                    self.say(f"{name} is still open")
                 continue
             if turn.finished.outcome == "completed" and not turn.answers:
                 self.say(f"{name} completed without an answer")
@@ -150,15 +159,11 @@ class SoakLog:
                 self.say(f"{name} failed: {turn.finished.error}")
             if len(turn.answers) > 1 + turn.steered:
                 self.say(f"{name} was answered {len(turn.answers)} times")
-            # The first who asks says how: a turn that is asked to roll back first is undone, or that is refused.
-            if (
-                turn.stops
-                and turn.stops[0].mode.startswith("rollback")
-                and not turn.undone
-                and not turn.refused_undoing
-            ):
+            # Who asks for most says how, whenever that came while the turn was open.
+            wanted = any(stop.mode.startswith("rollback") for stop in turn.stops)
+            if wanted and not turn.undone and not turn.refused_undoing:
                 self.say(f"{name} ({turn.finished.outcome}) was to be rolled back and was not")
-            if turn.undone and not any(stop.mode.startswith("rollback") for stop in turn.stops):
+            if turn.undone and not wanted and not self.may_rewind:
                 self.say(f"{name} was rolled back, and nobody asked")
 
     def _check_order(self) -> None:
@@ -180,8 +185,9 @@ class SoakLog:
 
     def _check_calls(self) -> None:
         for call_id in self.calls:
-            if len(self.results.get(call_id, ())) != 1:
-                self.say(f"call {call_id} has {len(self.results.get(call_id, ()))} results")
+            count = len(self.results.get(call_id, ()))
+            if count != 1 and (count or self._open_turn is None):
+                self.say(f"call {call_id} has {count} results")
         for call_id in self.results.keys() - self.calls.keys():
             self.say(f"result of an unknown call {call_id}")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 from collections.abc import Mapping
 from pathlib import Path
@@ -53,7 +52,7 @@ async def serve(url: str, folder: Path) -> None:
         await open_manager(url, lease_ttl_s=LEASE_TTL_S) as manager,
         runtime(model, *frozen_tools(folder, who="frozen"), manager=manager, sweep_s=0.1),
     ):
-        Book(folder / "book").write("began", str(os.getpid()))
+        Book(folder / "book").begin()
         await ended.wait()
 
 

@@ -37,9 +37,13 @@ class Book:
         text = self._path.read_text() if self._path.exists() else ""
         return [line.split("\t") for line in text.splitlines()]
 
-    def values(self, name: str) -> set[str]:
-        """Return the first word behind a name, of every line that begins with it."""
-        return {words[1] for words in self.lines() if words[0] == name}
+    def begin(self) -> None:
+        """Say that this process has begun."""
+        self._path.with_name(f"began-{os.getpid()}").touch()
+
+    def has_begun(self, pid: int | None) -> bool:
+        """Return whether a process has begun."""
+        return self._path.with_name(f"began-{pid}").exists()
 
 
 class SoakModel:
@@ -95,7 +99,7 @@ async def serve(url: str, book: Book, *, seed: int, options: dict[str, Any]) -> 
     model = ScriptedModelClient(SoakModel(book, seed=seed))
     try:
         async with runtime(model, *soak_tools(book, seed=seed), manager=manager, **options):
-            book.write("began", str(os.getpid()))
+            book.begin()
             await ended.wait()
     finally:
         await manager.close()

@@ -41,7 +41,7 @@ async def test_worker_frozen_beyond_its_lease_appends_and_runs_nothing_more(tmp_
         worker = context.Process(target=frozen.main, args=(url, str(tmp_path)), daemon=True)
         worker.start()
         try:
-            await told(lambda: book.values("began"))
+            await told(lambda: book.has_begun(worker.pid))
             model = ScriptedModelClient(frozen.answer)
             tools = frozen.frozen_tools(tmp_path, who="second worker")
             await session.add_event(UserMessageEvent(content="go", queued=True))
