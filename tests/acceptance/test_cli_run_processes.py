@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kipu.cli.exit_code import ExitCode
-from kipu.testing.fake_provider import FakeAnswer, FakeProvider
+from kipu.testing.fake_provider import FakeAnswer, FakeCall, FakeProvider
 from tests.unit.cli.command_line import KIPU, CommandLine
 
 SLOW = "run `sleep 600`"
@@ -179,3 +179,20 @@ def test_task_in_a_session_that_another_process_runs_waits_for_its_turn(kipu: Co
         provider.release()
         assert second.result()["answer"] == "Two."
         assert first.result()["exit_code"] == 0
+
+
+def test_one_of_two_questions_decided_runs_and_the_other_is_asked_again(kipu: CommandLine) -> None:
+    """Parallel calls that both ask are decided one by one: what is allowed runs, the rest parks the turn again (C15)."""
+    calls = [FakeCall(name, "write_file", json.dumps({"path": name, "content": name})) for name in ("a", "b")]
+    with FakeProvider([FakeAnswer(calls=calls), FakeAnswer("Done.")]) as provider:
+        kipu.environment |= {"OPENAI_BASE_URL": provider.base_url, "KIPU_MODEL": "openai-chat:some-model"}
+        first = RunProcess(kipu, "write both").result()
+        session_id, questions = first["session_id"], [one["approval_id"] for one in first["approvals"]]
+        assert len(questions) == 2
+        kipu.run("approve", questions[0])
+        second = RunProcess(kipu, "--resume", session_id).result()
+        assert [one["approval_id"] for one in second["approvals"]] == questions[1:]
+        assert (kipu.home / "a").exists()
+        assert not (kipu.home / "b").exists()
+        assert RunProcess(kipu, "--resume", session_id, "--yes").result()["answer"] == "Done."
+    assert (kipu.home / "b").exists()

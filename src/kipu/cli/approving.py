@@ -144,6 +144,7 @@ def deny(
 
 async def _decide(invocation: Invocation, text: str, decide: Any) -> None:
     from kipu.cli.approval_reference import find_approval
+    from kipu.cli.helper_sessions import begun_by
     from kipu.cli.runner import taken_up
     from kipu.cli.transcript import event_json
 
@@ -154,6 +155,7 @@ async def _decide(invocation: Invocation, text: str, decide: Any) -> None:
         event: ApprovalDecisionEvent = await decide(desk, approval_id, session_id)
         session = await manager.open(session_id or event.session_id or "")
         worker = await taken_up(session, after=event.seq)
+        works_in = await begun_by(manager, session.session_id)
         left = [one for one in await desk.pending(session_id=session.session_id) if not one.is_expired]
     if output.json:
         record = {**event_json(event), "session_id": session.session_id, "taken_up_by": worker and worker.pid}
@@ -165,10 +167,7 @@ async def _decide(invocation: Invocation, text: str, decide: Any) -> None:
     elif left:
         output.say(f"{len(left)} more of the same turn wait: kipu approvals {session.session_id}")
     else:
-        output.say(
-            f"nobody has gone on with it yet: kipu run --resume {session.session_id}  or  "
-            f"kipu chat --resume {session.session_id}"
-        )
+        output.say(f"nobody has gone on with it yet: kipu run --resume {works_in}  or  kipu chat --resume {works_in}")
 
 
 def _object(text: str) -> dict[str, Any]:

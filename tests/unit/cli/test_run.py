@@ -186,3 +186,21 @@ def test_run_resume_needs_something_to_go_on_with(kipu_sqlite: CommandLine, work
     kipu_sqlite.run("run", "hello")
     ran = kipu_sqlite.run("run", "--resume", kipu_sqlite.ids()[0])
     assert (ran.code, "no open turn" in ran.stderr) == (2, True)
+
+
+def test_run_asks_for_its_helpers_too(kipu_sqlite: CommandLine, work: Path) -> None:
+    """A helper's question ends the run as its own would; the decision is made there, and the first session is gone on with."""
+    task = 'use delegate with {"task": "write a.txt: x"}'
+    first = kipu_sqlite.run("run", task, "--json")
+    (question,) = first.lines[-1]["approvals"]
+    session_id = first.lines[-1]["session_id"]
+    assert (first.code, question["tool"], question["session_id"] != session_id) == (11, "write_file", True)
+    assert f"kipu run --resume {session_id}" in kipu_sqlite.run("approve", question["approval_id"]).stderr
+    assert kipu_sqlite.run("run", "--resume", session_id).code == 0
+    assert (work / "a.txt").read_text() == "x\n"
+    assert kipu_sqlite.run("run", task.replace("a.txt", "b.txt"), "--yes").code == 0
+
+
+def test_run_without_money_takes_no_step(kipu_sqlite: CommandLine, work: Path) -> None:
+    """A limit of nothing is reached before the first model call, even of a model that costs nothing."""
+    assert kipu_sqlite.run("run", "read a.txt", "--max-cost", "0").code == ExitCode.LIMIT

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from kipu.errors import ApprovalNotFoundError
 
 if TYPE_CHECKING:
     from kipu.manager.session import Session
@@ -32,28 +36,29 @@ class Consent:
 
         return parse_rules({"allow": list(self.allow), "deny": list(self.deny)}, source="the command line")
 
-    async def decide(self, runtime: Runtime, session: Session) -> list[PendingApproval]:
+    async def decide(self, runtime: Runtime, approvals: Sequence[PendingApproval]) -> list[PendingApproval]:
         """Decide what this allows and return what is left for a person."""
         left: list[PendingApproval] = []
-        for approval in await runtime.desk.pending(session_id=session.session_id):
+        for approval in approvals:
             if approval.is_expired:  # the turn goes on with a refusal by itself
                 continue
-            why = await self._reason(runtime, session, approval)
+            why = await self._reason(runtime, approval)
             if why is None:
                 left.append(approval)
                 continue
-            await runtime.desk.approve(approval.approval_id, reason=why, session_id=session.session_id)
+            with suppress(ApprovalNotFoundError):  # somebody else was quicker
+                await runtime.desk.approve(approval.approval_id, reason=why, session_id=approval.session_id)
         return left
 
-    async def _reason(self, runtime: Runtime, session: Session, approval: PendingApproval) -> str | None:
+    async def _reason(self, runtime: Runtime, approval: PendingApproval) -> str | None:
         """Return why the call is allowed, None where it is not."""
         if self.mode == "all":
             return "kipu run --approve all"
         if self.mode == "none" and not self.allow:
             return None
-        agent = await runtime.orchestrator.switch_to_session(session.session_id)
+        agent = await runtime.orchestrator.switch_to_session(approval.session_id)
         tool = agent.parts.toolbox.find(approval.tool_name)
-        if tool is None or await _was_interrupted(session, approval):
+        if tool is None or await _was_interrupted(agent.session, approval):
             return None
         if self.mode == "reads" and not tool.spec.has_side_effect:
             return "kipu run --approve reads"

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kipu.cli.exit_code import ExitCode
+from kipu.cli.helper_sessions import parked_helpers, questions_of
 from kipu.cli.posting import post
 from kipu.errors import ConflictError, KipuError, TurnLimitError
 from kipu.events.conversation import AgentMessageEvent
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from kipu.runtime.runtime import Runtime
 
 STOP_GRACE_S = 30.0
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(slots=True)
@@ -61,7 +62,7 @@ class TaskRun:
         self._opened = opened
         self._report = report
         self._consent = consent
-        self._queue: asyncio.Queue[SessionEvent | News | signal.Signals | KipuError] = asyncio.Queue()
+        self._queue: asyncio.Queue[SessionEvent | News | signal.Signals | KipuError | str] = asyncio.Queue()
         self._message_seq: int | None = None
         self._turn_id: str | None = opened.session.head.open_turn
         self._answer: AgentMessageEvent | None = None
@@ -91,6 +92,8 @@ class TaskRun:
         with self._runtime.feed.listen(self._session.session_id) as listener:
             watchers = [asyncio.ensure_future(self._hand_on(listener.__aiter__()))]
             watchers.append(asyncio.ensure_future(self._hand_on(self._session.follow(after=self._opened.after))))
+            helpers = parked_helpers(self._runtime.manager, session_id=self._session.session_id)
+            watchers.append(asyncio.ensure_future(self._hand_on(helpers)))
             try:
                 return await self._begin() or await self._watch()
             finally:
@@ -123,6 +126,8 @@ class TaskRun:
                 raise entry
             if isinstance(entry, signal.Signals):
                 outcome = await self._signalled(entry)
+            elif isinstance(entry, str):
+                outcome = await self._parked(in_helper=True)
             elif isinstance(entry, SessionEvent):
                 self._report.event(entry)
                 outcome = await self._after(entry)
@@ -141,6 +146,8 @@ class TaskRun:
             self._settled = None
             if isinstance(event, TurnStartedEvent):
                 self._answer = None
+            else:
+                return await self._parked(in_helper=True)  # where a helper's question was open already
         elif isinstance(event, AgentMessageEvent) and event.turn_id == self._turn_id:
             self._answer = event
         elif isinstance(event, TurnParkedEvent):
@@ -171,12 +178,17 @@ class TaskRun:
         head = self._session.head
         return head.parked and not head.decided and head.stop != head.open_turn
 
-    async def _parked(self) -> RunOutcome | None:
-        left = await self._consent.decide(self._runtime, self._session)
+    async def _parked(self, *, in_helper: bool = False) -> RunOutcome | None:
+        """Decide what may be decided, and return the outcome where the rest needs a person."""
+        runtime, session_id = self._runtime, self._session.session_id
+        questions = await questions_of(runtime.desk, runtime.manager, session_id=session_id)
+        if in_helper:  # the session's own turn runs, and says itself when it goes no further
+            questions = [approval for approval in questions if approval.session_id != session_id]
+        left = await self._consent.decide(runtime, questions)
         if not left or self._is_interrupted:
             return None
         await self._session.refresh()
-        if not self._awaits_person:
+        if not (self._awaits_person or in_helper):
             return None  # somebody was quicker
         if self._consent.waits:
             self._report.asks(left, waits=True)
@@ -201,8 +213,8 @@ class TaskRun:
     # ---- signals ---------------------------------------------------------------------------------------------------
 
     async def _signalled(self, number: signal.Signals) -> RunOutcome | None:
-        """End the turn in order on the first Ctrl-C; leave it open on a second one, and on SIGTERM."""
-        if number == signal.SIGTERM:
+        """End the turn in order on the first Ctrl-C; leave it open on a second one, and on SIGTERM or SIGHUP."""
+        if number != signal.SIGINT:
             return self._outcome(ExitCode.HANDED_OVER)
         if self._is_interrupted:
             return self._outcome(ExitCode.INTERRUPTED)
