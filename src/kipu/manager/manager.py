@@ -142,30 +142,26 @@ class SessionManager(BaseSessionManager):
         caller = principal or self.principal
         text = self._key_text(key, caller)
         before = await self.store.resolve(text)
-        if before is not None:
-            await self.open(before, principal=caller)
+        old = None if before is None else await self.open(before, principal=caller)
         session_id = self.mint("sess")
         init = SessionInitEvent(key=text, owner=caller.id, tenant=caller.tenant)
         await self._begin(session_id, init, bind=Binding(text, before))
-        if before is not None:
-            await self._close_old(before)
+        if old is not None:
+            await self._close_old(old, caller)
         return await self.open(session_id, principal=caller)
 
-    async def _close_old(self, session_id: str) -> None:
-        """Mark the session that `/new` left. It is repairable, so a busy one is left to whoever has it."""
-        status = StatusChangedEvent(status="expired", reason="new session under the key")
-        lease = await self.store.claim(session_id, owner=self.owner, ttl_s=self.lease_ttl_s)
-        if lease is None:
+    async def _close_old(self, session: Session, principal: Principal) -> None:
+        """Mark the session that `/new` left. It is repairable, so a busy one is left to whoever has it, here or elsewhere."""
+        if not await session.lock.try_acquire():
             return
         try:
-            head = await self.store.head(session_id)
-            if head is not None and head.status == "active" and not head.waiting and head.open_turn is None:
-                prepared = await self.writer.prepare(session_id, status)
-                await self.store.append(
-                    session_id, [prepared.record], head=patch_for([prepared.event]), token=lease.token
-                )
+            await session.refresh()
+            head = session.head
+            if head.status == "active" and not head.waiting and head.open_turn is None:
+                status = StatusChangedEvent(status="expired", reason="new session under the key")
+                await session.add_event(status, principal=principal)
         finally:
-            await self.store.release(lease)
+            await session.lock.release()
 
     async def bind_key(self, key: str | SessionKey, session_id: str, *, principal: Principal | None = None) -> None:
         """Let `key` lead to this session from now on; the binding and its record in the log are one transaction.

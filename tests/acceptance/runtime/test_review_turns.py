@@ -424,12 +424,14 @@ async def test_turn_that_waits_in_quarantine_is_left_alone_by_a_drain(tmp_path: 
 
 async def test_limits_are_each_turns_own() -> None:
     """What earlier turns used counts for none of the later ones, however many there are."""
-    async with runtime(ScriptedModelClient(lambda _request: "ok"), limits=TurnLimits(max_steps=2)) as run:
+    model = ScriptedModelClient(lambda _request: "ok")
+    async with runtime(model, limits=TurnLimits(max_steps=2)) as run:
         session = await run.session()
         for number in range(4):
             await run.say(session, f"message {number}")
             await run.settled()
         assert await outcomes(session) == ["completed"] * 4
+        assert len(model.requests) == 4
 
 
 async def test_work_of_others_hides_none_of_ones_own() -> None:
@@ -447,3 +449,18 @@ async def test_work_of_others_hides_none_of_ones_own() -> None:
         assert finished.outcome == "completed"
         assert len(model.requests) == 1
         await orchestrator.close()
+
+
+async def test_new_session_for_a_key_takes_nothing_from_a_turn_that_runs() -> None:
+    """`/new` while the old session is at work leaves its turn its lease: it is answered there (A39, C3)."""
+    model = ScriptedModelClient([ScriptedReply("a long answer that streams", hold_after=1)])
+    async with runtime(model) as run:
+        session = await run.session()
+        await run.say(session, "go")
+        await asyncio.wait_for(model.held.wait(), 5)
+        fresh = await run.manager.new_session("test:1")
+        model.release()
+        await run.settled()
+        assert fresh.session_id != session.session_id
+        assert await outcomes(session) == ["completed"]
+        assert len(model.requests) == 1
