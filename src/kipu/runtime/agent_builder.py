@@ -6,6 +6,7 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -146,10 +147,11 @@ class CodingAgentBuilder:
         return self._probe
 
     async def close(self) -> None:
-        """Close the models. Close the agents first."""
+        """Close the models, also when one of them fails. Close the agents first."""
         models, self._models = list(self._models.values()), {}
-        for model in models:
-            await model.aclose()
+        async with AsyncExitStack() as stack:
+            for model in models:
+                stack.push_async_callback(model.aclose)
 
     # ---- parts -----------------------------------------------------------------------------------------------------
 
