@@ -26,13 +26,15 @@ from kipu.events.turn import (
 )
 from kipu.ports.model import ModelRequest
 from kipu.ports.principal import Principal
+from kipu.runtime.agent_builder import AgentSettings
 from kipu.runtime.bus import MessageBus
 from kipu.runtime.compaction import Compaction
 from kipu.runtime.policy.policy_rule import PolicyRule
 from kipu.runtime.policy.tool_policy import PolicyLayer, ToolPolicy
 from kipu.runtime.shown_window import replay
 from kipu.testing.scripted_model import ScriptedCall, ScriptedModelClient, ScriptedReply
-from kipu.wiring import open_manager
+from kipu.testing.validators.neutral import validate_neutral
+from kipu.wiring import open_manager, open_runtime
 from tests.acceptance.runtime.bus_place import said
 from tests.acceptance.runtime.fakes import FunctionTool, Runtime, of_type, runtime, until
 
@@ -238,6 +240,37 @@ async def test_long_task_goes_on_over_several_processes(tmp_path: Path) -> None:
         assert sorted(set(done)) == list(range(steps))
         assert [event.outcome for event in await of_type(session, TurnFinishedEvent)] == ["completed"]
         assert len(await of_type(session, TurnStartedEvent)) == 1
+
+
+async def test_session_changes_its_model_between_turns(tmp_path: Path) -> None:
+    """From the next turn on another provider's model answers, in a window that is valid and without the first one's seals (C28, B37)."""
+    first = ScriptedModelClient(
+        [
+            ScriptedReply("Looking.", reasoning="hm", signature="sealed", calls=[ScriptedCall("read_result", {})]),
+            "One.",
+        ],
+        provider="one",
+    )
+    second = ScriptedModelClient(["Two."], provider="two", model="other", context_window=8_000)
+    clients = {None: first, "two:other": second}
+    async with (
+        await open_manager("memory://") as manager,
+        open_runtime(manager, settings=AgentSettings(tmp_path), open_model=lambda name: clients[name]) as run,
+    ):
+        receipt = await run.bus.publish(said("first"))
+        await run.worker.until_idle()
+        session = await manager.open(receipt.session_id)
+        await session.set_metadata(model="two:other", temperature=0.5)
+        await run.bus.publish(said("second"))
+        await run.worker.until_idle()
+
+        (request,) = second.requests
+        assert validate_neutral(list(request.messages)) == []
+        assert request.settings == {"temperature": 0.5}
+        assert "Looking." in str(request.messages)
+        assert "sealed" in str(first.requests[1].messages)
+        assert "sealed" not in str(request.messages)
+        assert [event.model for event in await of_type(session, ModelCallEvent)] == ["one:model-1"] * 2 + ["two:other"]
 
 
 def only(events: list[SessionEvent], kind: type[Any]) -> Any:
