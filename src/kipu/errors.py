@@ -13,6 +13,7 @@
     │   ├── GrantNotFoundError
     │   └── ConfigurationError
     │       ├── StoreUrlError
+    │       ├── KeySourceError
     │       └── MissingExtraError
     ├── SessionError                    about one session
     │   ├── SessionNotFoundError
@@ -63,6 +64,12 @@
         ├── StoreReadOnlyError
         │   └── NewerFormatError
         ├── StoreCorruptError
+        │   └── SealBrokenError
+        ├── EncryptionError             the keys do not fit; nothing was read as empty, nothing was written
+        │   ├── KeyUnavailableError
+        │   ├── DataKeyMissingError
+        │   ├── KeysMissingError
+        │   └── StoreSealedError
         ├── StoreClosedError
         ├── NetworkFileSystemError
         ├── BlobNotFoundError
@@ -178,6 +185,12 @@ class StoreUrlError(ConfigurationError):
     """{url!r} is not a store URL: {reason}. Use memory://, sqlite:///path/to/file.db or jsonl:///path/to/folder."""
 
     code = "store_url"
+
+
+class KeySourceError(ConfigurationError):
+    """The encryption key from {source} cannot be used: {reason}. No store was opened with it, and nothing was changed."""
+
+    code = "key_source"
 
 
 class MissingExtraError(ConfigurationError):
@@ -400,6 +413,42 @@ class StoreCorruptError(StoreError):
     """The store {store} is damaged: {reason}. Nothing was deleted; run `kipu verify` to see what can be read."""
 
     code = "store_corrupt"
+
+
+class SealBrokenError(StoreCorruptError):
+    """The seal of {where} in session {session_id!r} does not hold: it was changed, cut or moved. Nothing was deleted; run `kipu verify`."""
+
+    code = "seal_broken"
+
+
+class EncryptionError(StoreError):
+    """The store {store} cannot be opened with these keys: {reason}. Nothing was changed."""
+
+    code = "encryption"
+
+
+class KeyUnavailableError(EncryptionError):
+    """{what} is under key {kek!r}, which is not among those given ({given}). Give the key it was made with; nothing was changed."""
+
+    code = "key_unavailable"
+
+
+class DataKeyMissingError(EncryptionError):
+    """The data key of session {session_id!r} is not there: {reason}. What it sealed stands unread; restore the key vault."""
+
+    code = "data_key_missing"
+
+
+class KeysMissingError(EncryptionError):
+    """The store {store} has sessions, but {vault} has no keys for it. Restore its key vault, or open the store without encryption."""
+
+    code = "keys_missing"
+
+
+class StoreSealedError(EncryptionError):
+    """The store {store} is encrypted (its key vault is {vault}). Open it with its key: ?encrypt=file:PATH or env:NAME."""
+
+    code = "store_sealed"
 
 
 class StoreClosedError(StoreError):

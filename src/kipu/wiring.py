@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, unquote
 
-from kipu.errors import ConfigurationError, StoreUrlError
+from kipu.errors import ConfigurationError, StoreSealedError, StoreUrlError
 from kipu.ports.clock import Clock
 from kipu.ports.owner import Liveness
 from kipu.ports.principal import Principal
@@ -24,13 +24,15 @@ if TYPE_CHECKING:
     from kipu.ports.model import ModelClient
     from kipu.runtime.agent_builder import AgentSettings, MoreTools, OpenModel
     from kipu.runtime.runtime import Runtime
+    from kipu.security.key_provider import KeySource
 
 TOKEN_COUNTERS = ("estimate", "exact")
 DURABILITIES = ("fsync", "buffered", "os")
 _URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<place>[^?]*)(\?(?P<query>.*))?", re.DOTALL)
-_COMMON = {"durability"}
+_SEALING = {"encrypt", "chain"}
+_COMMON = {"durability", *_SEALING}
 _SETTINGS = {
-    "memory": set(),
+    "memory": {*_SEALING},
     "sqlite": {*_COMMON, "network", "fallback"},
     "jsonl": {*_COMMON, "segment_bytes", "network"},
 }
@@ -67,6 +69,8 @@ class StoreUrl:
             raise StoreUrlError(url=text, reason=f"a {kind} store has no setting {unknown[0]!r}")
         if settings.get("durability", "fsync") not in DURABILITIES:
             raise StoreUrlError(url=text, reason=f"durability is one of {', '.join(DURABILITIES)}")
+        if settings.get("chain", "on") != "on":
+            raise StoreUrlError(url=text, reason="chain is on, or is left out")
         if kind == "memory":
             return cls(text, kind, settings=settings)
         if not place.startswith("/") or place == "/":
@@ -86,15 +90,62 @@ def default_store_url(environment: Mapping[str, str]) -> str:
     return f"sqlite:///{quote(base, safe='/~')}/kipu/sessions.db"
 
 
-async def open_store(url: str, *, clock: Clock | None = None, liveness: Liveness | None = None) -> EventStore:
+async def open_store(
+    url: str, *, clock: Clock | None = None, liveness: Liveness | None = None, keys: KeySource | None = None
+) -> EventStore:
     """Return the store at `url`, created if it is not there, with this machine's clock and processes unless others are given.
 
+    It is encrypted with `keys`, or with what `encrypt=` in the URL names; `chain=on` adds the keyed chain of its events.
+
     Raises:
-        StoreUrlError: the URL is not one. StoreError: the place cannot be opened; nothing there was changed.
+        StoreUrlError: the URL is not one. StoreError: the place cannot be opened, EncryptionError: not with these keys;
+        nothing there was changed.
     """
     parsed = StoreUrl.parse(url)
     clock, liveness = clock or SystemClock(), liveness or SystemLiveness()
-    settings: dict[str, Any] = dict(parsed.settings)
+    vault = _vault_path(parsed)
+    if keys is None and "encrypt" in parsed.settings:
+        from kipu.security.key_provider import key_source
+
+        keys = key_source(parsed.settings["encrypt"], environment=os.environ, entropy=SystemEntropy())
+    if keys is None:
+        if "chain" in parsed.settings:
+            raise StoreUrlError(url=url, reason="chain=on needs encrypt=, whose keys it is made with")
+        if vault is not None and vault.exists():
+            raise StoreSealedError(store=url, vault=str(vault), reason="")
+        return await _open_plain(parsed, clock=clock, liveness=liveness)
+    return await _open_sealed(parsed, keys, vault=vault, clock=clock, liveness=liveness)
+
+
+def _vault_path(parsed: StoreUrl) -> Path | None:
+    """Return where a store's key vault is: beside it, so that a copy of the store alone opens nothing."""
+    return None if parsed.kind == "memory" else parsed.path.with_name(f"{parsed.path.name}.keys")
+
+
+async def _open_sealed(
+    parsed: StoreUrl, source: KeySource, *, vault: Path | None, clock: Clock, liveness: Liveness
+) -> EventStore:
+    from kipu.ports.store import SessionQuery
+    from kipu.security.keys import open_keys
+    from kipu.stores.encrypted import EncryptedStore
+
+    inner = await _open_plain(parsed, clock=clock, liveness=liveness)
+    try:
+        holds_sessions = bool((await inner.list(SessionQuery(limit=1))).items)
+        keys = await open_keys(vault, source, entropy=SystemEntropy(), holds_sessions=holds_sessions)
+    except BaseException:
+        await inner.close()
+        raise
+    if parsed.settings.get("chain") == "on":
+        from kipu.stores.chained import ChainedStore
+
+        inner = ChainedStore(inner, keys)
+    return EncryptedStore(inner, keys)
+
+
+async def _open_plain(parsed: StoreUrl, *, clock: Clock, liveness: Liveness) -> EventStore:
+    url = parsed.text
+    settings: dict[str, Any] = {name: value for name, value in parsed.settings.items() if name not in _SEALING}
     fallback = settings.pop("fallback", None)
     if parsed.kind == "memory":
         from kipu.stores.memory import MemoryStore

@@ -1,0 +1,203 @@
+"""The key vault: wrapped data keys, apart from the log, so that destroying one destroys what backups of the log hold."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import apsw
+
+from kipu.errors import (
+    NewerFormatError,
+    StoreClosedError,
+    StoreCorruptError,
+    StoreError,
+    StoreFullError,
+    StoreReadOnlyError,
+    StoreUnavailableError,
+)
+
+T = TypeVar("T")
+_FORMAT = 1
+_BUSY_MS = 10_000
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS data_keys (
+  session_id TEXT NOT NULL, epoch INTEGER NOT NULL, kek TEXT NOT NULL, wrapped BLOB NOT NULL,
+  PRIMARY KEY (session_id, epoch)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS data_keys_by_kek ON data_keys (kek);
+CREATE TABLE IF NOT EXISTS blobs (
+  session_id TEXT NOT NULL, digest TEXT NOT NULL, place TEXT NOT NULL, PRIMARY KEY (session_id, digest)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS shredded (session_id TEXT PRIMARY KEY) WITHOUT ROWID;
+"""
+# Not WAL: what a deleted key left there would stay until a checkpoint. `secure_delete` overwrites it in the pages.
+_PRAGMAS = f"""
+PRAGMA busy_timeout = {_BUSY_MS}; PRAGMA secure_delete = ON; PRAGMA synchronous = EXTRA; PRAGMA journal_mode = TRUNCATE;
+"""
+
+
+class WrappedKey(NamedTuple):
+    """One data key as it is kept: under which key-encryption key, and its bytes then."""
+
+    session_id: str
+    epoch: int
+    kek: str
+    wrapped: bytes
+
+
+class KeyVault:
+    """Keep wrapped keys in one SQLite file that any number of processes may open; every change is one durable transaction."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.place = str(path) if path is not None else ":memory:"
+        self._lock = threading.Lock()
+        self._connection: apsw.Connection | None = None
+        with self._translated():
+            if path is not None and not path.exists():
+                os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+            self._connection = connection = apsw.Connection(self.place)
+            connection.execute(_PRAGMAS)
+            found = connection.execute("PRAGMA user_version").get
+            if found > _FORMAT:
+                connection.close()
+                raise NewerFormatError(store=self.place, found=found, known=_FORMAT, reason="its format is newer")
+            if found < _FORMAT:
+                with connection:
+                    connection.execute(f"{_SCHEMA} PRAGMA user_version = {_FORMAT};")
+
+    def keys(self, session_id: str) -> list[WrappedKey]:
+        """Return the session's wrapped keys by epoch; none where there are none."""
+        sql = "SELECT session_id, epoch, kek, wrapped FROM data_keys WHERE session_id = ? ORDER BY epoch"
+        return [WrappedKey(*row) for row in self._rows(sql, (session_id,))]
+
+    async def add(self, key: WrappedKey) -> WrappedKey:
+        """Keep a key where there is none, and return the one that stands there."""
+
+        def work(connection: apsw.Connection) -> WrappedKey:
+            connection.execute("INSERT OR IGNORE INTO data_keys VALUES (?, ?, ?, ?)", key)
+            sql = "SELECT session_id, epoch, kek, wrapped FROM data_keys WHERE session_id = ? AND epoch = ?"
+            return WrappedKey(*next(iter(connection.execute(sql, key[:2]))))
+
+        return await self._write(work)
+
+    async def rewrap(self, pairs: Sequence[tuple[WrappedKey, WrappedKey]]) -> int:
+        """Put each new form where the old one still stands, all in one transaction; return how many it was."""
+
+        def work(connection: apsw.Connection) -> int:
+            sql = "UPDATE data_keys SET kek = ?, wrapped = ? WHERE session_id = ? AND epoch = ? AND wrapped = ?"
+            before = connection.total_changes()
+            for old, new in pairs:
+                connection.execute(sql, (new.kek, new.wrapped, old.session_id, old.epoch, old.wrapped))
+            return connection.total_changes() - before
+
+        return await self._write(work)
+
+    def not_under(self, kek: str, *, after: tuple[str, int], limit: int) -> list[WrappedKey]:
+        """Return keys that another key-encryption key wraps, in order, from behind a place."""
+        sql = """SELECT session_id, epoch, kek, wrapped FROM data_keys
+            WHERE kek <> ? AND (session_id, epoch) > (?, ?) ORDER BY session_id, epoch LIMIT ?"""
+        return [WrappedKey(*row) for row in self._rows(sql, (kek, *after, limit))]
+
+    def counts(self) -> dict[str, int]:
+        """Return how many data keys each key-encryption key wraps."""
+        return dict(self._rows("SELECT kek, count(*) FROM data_keys GROUP BY kek", ()))
+
+    async def shred(self, session_id: str) -> None:
+        """Destroy the session's keys and leave its id behind, so that none is made for it again."""
+
+        def work(connection: apsw.Connection) -> None:
+            connection.execute("DELETE FROM data_keys WHERE session_id = ?", (session_id,))
+            connection.execute("DELETE FROM blobs WHERE session_id = ?", (session_id,))
+            connection.execute("INSERT OR IGNORE INTO shredded VALUES (?)", (session_id,))
+
+        await self._write(work)
+
+    def is_shredded(self, session_id: str) -> bool:
+        """Return whether the session's keys were destroyed."""
+        return bool(self._rows("SELECT 1 FROM shredded WHERE session_id = ?", (session_id,)))
+
+    async def constant(self, name: str, value: bytes) -> bytes:
+        """Return what the vault has under a name; `value` becomes that where it has nothing. Nothing is written where it has."""
+        known = self._rows("SELECT value FROM meta WHERE name = ?", (name,))
+        if known:
+            return bytes(known[0][0])
+
+        def work(connection: apsw.Connection) -> bytes:
+            connection.execute("INSERT OR IGNORE INTO meta VALUES (?, ?)", (name, value))
+            kept: bytes = connection.execute("SELECT value FROM meta WHERE name = ?", (name,)).get
+            return kept
+
+        return await self._write(work)
+
+    def blob_places(self, session_id: str) -> dict[str, str]:
+        """Return the hidden digests of a session's blobs with their places."""
+        return dict(self._rows("SELECT digest, place FROM blobs WHERE session_id = ?", (session_id,)))
+
+    def blob_place(self, session_id: str, digest: str) -> str | None:
+        """Return the place of a blob by its hidden digest."""
+        found = self._rows("SELECT place FROM blobs WHERE session_id = ? AND digest = ?", (session_id, digest))
+        return str(found[0][0]) if found else None
+
+    async def place_blob(self, session_id: str, digest: str, *, place: str) -> None:
+        """Remember where a blob is; the first place stays."""
+
+        def work(connection: apsw.Connection) -> None:
+            connection.execute("INSERT OR IGNORE INTO blobs VALUES (?, ?, ?)", (session_id, digest, place))
+
+        await self._write(work)
+
+    async def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                connection.close()
+
+    def _rows(self, sql: str, values: tuple[Any, ...]) -> list[Any]:
+        with self._lock, self._translated():
+            return list(self._open().execute(sql, values))
+
+    async def _write(self, work: Any) -> Any:
+        return await asyncio.to_thread(self._transaction, work)
+
+    def _transaction(self, work: Any) -> Any:
+        with self._lock, self._translated():
+            connection = self._open()
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                outcome = work(connection)
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+            return outcome
+
+    def _open(self) -> apsw.Connection:
+        if self._connection is None:
+            raise StoreClosedError(store=self.place)
+        return self._connection
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except (apsw.Error, OSError) as error:
+            raise self._translation(error) from error
+
+    def _translation(self, error: Exception) -> StoreError:
+        reason = f"its key vault: {error}"
+        kinds: list[tuple[type[Exception] | tuple[type[Exception], ...], type[StoreError]]] = [
+            ((apsw.CorruptError, apsw.NotADBError), StoreCorruptError),
+            (apsw.FullError, StoreFullError),
+            (apsw.ReadOnlyError, StoreReadOnlyError),
+        ]
+        for kind, ours in kinds:
+            if isinstance(error, kind):
+                return ours(store=self.place, reason=reason)
+        return StoreUnavailableError(store=self.place, reason=reason)

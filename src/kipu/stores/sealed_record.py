@@ -1,0 +1,82 @@
+"""A record's body under seal, whole or the fields chosen, bound to its place in the session (EN-2, EN-3)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from kipu.errors import SealBrokenError
+from kipu.ports.cipher import SessionCipher
+from kipu.ports.store import Record, StoredEvent
+from kipu.stores.sealed_head import context_of, open_text, seal_text
+
+_NAME = "$sealed"
+_START, _END = b'{"$sealed":"', b'"}'
+
+
+def seal_record(record: Record, cipher: SessionCipher, *, fields: frozenset[str] | None = None) -> Record:
+    """Return the record with its body sealed; with `fields`, those alone, and what stays clear cannot be changed."""
+    if fields is not None:
+        clear = _object(record.body)
+        if clear is not None and _NAME not in clear:
+            return _seal_fields(record, cipher, clear=clear, fields=fields)
+    sealed = seal_text(cipher, record.body, context=_context(record, b""))
+    return record._replace(body=_START + sealed.encode("ascii") + _END)
+
+
+def _seal_fields(record: Record, cipher: SessionCipher, *, clear: dict[str, Any], fields: frozenset[str]) -> Record:
+    secret = {name: clear.pop(name) for name in tuple(clear) if name in fields}
+    sealed = seal_text(cipher, orjson.dumps(secret), context=_context(record, _canonical(clear)))
+    return record._replace(body=orjson.dumps({**clear, _NAME: sealed}))
+
+
+def open_event(event: StoredEvent, cipher: SessionCipher, *, fields: frozenset[str] | None = None) -> StoredEvent:
+    """Return the event with its body as it was given. Raises: SealBrokenError, naming the event; DataKeyMissingError."""
+    record = event.record
+    body = record.body
+    try:
+        if body.startswith(_START) and body.endswith(_END):
+            sealed = body[len(_START) : -len(_END)].decode("ascii", "replace")
+            if fields is not None:
+                return StoredEvent(event.seq, event.session_id, _open_chosen(record, cipher, clear={}, sealed=sealed))
+            opened = open_text(cipher, sealed, context=_context(record, b""))
+            return StoredEvent(event.seq, event.session_id, record._replace(body=opened))
+        clear = _object(body)
+        if fields is None or clear is None or _NAME not in clear:
+            raise SealBrokenError(store="", reason="", session_id=event.session_id, where="")
+        sealed = clear.pop(_NAME)
+        return StoredEvent(event.seq, event.session_id, _open_chosen(record, cipher, clear=clear, sealed=sealed))
+    except SealBrokenError as error:
+        where = f"event {event.seq}"
+        raise SealBrokenError(
+            store="", reason=f"{where} of {event.session_id} is not as sealed", session_id=event.session_id, where=where
+        ) from error
+
+
+def _open_chosen(record: Record, cipher: SessionCipher, *, clear: dict[str, Any], sealed: Any) -> Record:
+    """Return the record whose chosen fields were sealed, or, where nothing else was in it, its whole body."""
+    try:
+        secret = orjson.loads(open_text(cipher, sealed, context=_context(record, _canonical(clear))))
+    except SealBrokenError:
+        if clear:
+            raise
+        return record._replace(body=open_text(cipher, sealed, context=_context(record, b"")))
+    return record._replace(body=orjson.dumps({**clear, **secret}))
+
+
+def _object(body: bytes) -> dict[str, Any] | None:
+    try:
+        found = orjson.loads(body)
+    except (orjson.JSONDecodeError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _canonical(clear: dict[str, Any]) -> bytes:
+    return orjson.dumps(clear, option=orjson.OPT_SORT_KEYS)
+
+
+def _context(record: Record, clear: bytes) -> bytes:
+    """Return what an event's seal is bound to beside session and epoch: its id, its type, and what says who and when."""
+    return context_of("event", *record[:3], record.v, record.turn_id, record.principal) + clear
