@@ -6,7 +6,6 @@ import asyncio
 import re
 from collections.abc import Coroutine
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,17 +14,17 @@ from kipu.cli.chat.chat_models import ChatModels
 from kipu.cli.chat.ctrl_c import CtrlC
 from kipu.cli.chat.elsewhere import Elsewhere
 from kipu.cli.chat.lines import LineReader
-from kipu.cli.chat.questions import Question, parse_answer
+from kipu.cli.chat.place_notices import PlaceNotices
 from kipu.cli.chat.served import Served
 from kipu.cli.chat.standing import show_standing
 from kipu.cli.chat.turn_view import TurnEnd, TurnView
+from kipu.cli.chat.waiting import Waiting
 from kipu.cli.chat.watch import SessionWatch
-from kipu.cli.chat.workplace import Place, give_place, neighbours_notice, standing_of_place
+from kipu.cli.chat.workplace import Place, give_place
 from kipu.cli.exit_code import ExitCode
 from kipu.errors import KipuError, StoreError
 from kipu.runtime.inbound import InboundEvent
 from kipu.runtime.turn_run import read_story
-from kipu.stores.host import SystemLiveness
 
 if TYPE_CHECKING:
     from kipu.cli.chat.lines import LineSource
@@ -72,12 +71,10 @@ class Conversation:
         self._elsewhere = Elsewhere(self)
         self._watching: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._changed = asyncio.Event()
-        self._reader: LineReader | None = None
-        self._is_live = False
-        self._is_waiting = False
-        self._is_over = False
-        self._code = ExitCode.OK
+        self.waiting = Waiting(self)
+        self.notices = PlaceNotices(self)
+        self.is_over = False
+        self.code = ExitCode.OK
         self._runtime: Runtime | None = None
 
     @property
@@ -100,13 +97,13 @@ class Conversation:
         elif self.screen.is_terminal:
             self.screen.say(f"new session for {self.key}; /help lists commands, Ctrl-D ends")
             self.root = None if self.place.kind == "private" else self.place.path
-            self.tell_project(self.place.path)
+            self.notices.tell_project(self.place.path)
 
     async def enter(self, session: Session) -> None:
         """Go on with this session."""
         await self._watch(session)
-        await show_standing(self.screen, session, runs=await self._where_it_runs(session))
-        await self._tell_place(session)
+        await show_standing(self.screen, session, runs=await self.notices.where_it_runs(session))
+        await self.notices.tell_place(session)
         if self.models.asked is not None and session.head.metadata.get("model") != self.models.asked:
             await session.set_metadata(model=self.models.asked)
         if self.view is not None and self.view.turn is not None and self.view.is_parked:
@@ -114,22 +111,11 @@ class Conversation:
             for question in list(self.view.questions.values()):
                 self.view.ask(question)
 
-    async def _where_it_runs(self, session: Session) -> str | None:
-        if session.head.open_turn is None or session.head.parked:
-            return None
-        if self.is_running(session):
-            return "here"
-        stored = await self.manager.store.head(session.session_id)  # leases are in no event
-        now = datetime.fromtimestamp(self.manager.now_us() / 1_000_000, UTC).isoformat()
-        if stored is None or not stored.lease_owner or not stored.lease_until or stored.lease_until <= now[:19]:
-            return None
-        return None if SystemLiveness().is_dead(stored.lease_owner) else "in another process"
-
     async def leave(self) -> None:
         """Stop watching, and say what stays open."""
         self.served.end()
-        if self._reader is not None:
-            await self._reader.close()
+        if self.waiting.reader is not None:
+            await self.waiting.reader.close()
         await self._elsewhere.close()
         for task in [*self._tasks, *([self._watching] if self._watching else [])]:
             task.cancel()
@@ -144,7 +130,7 @@ class Conversation:
 
     def quit(self) -> None:
         """End after this line."""
-        self._is_over = True
+        self.is_over = True
 
     async def _watch(self, session: Session) -> None:
         if self._watching is not None:
@@ -161,7 +147,7 @@ class Conversation:
             self.view.restore(await read_story(session), is_parked=session.head.parked)
         self.view.refresh_work()
         self._watching = asyncio.ensure_future(self._follow(session, self.view, after))
-        self._watching.add_done_callback(lambda _task: self._changed.set())
+        self._watching.add_done_callback(lambda _task: self.waiting.wake())
 
     async def _follow(self, session: Session, view: TurnView, after: int) -> None:
         try:
@@ -170,38 +156,9 @@ class Conversation:
                 for end in view.ends:
                     self._finish(session, end)
                 view.ends.clear()
-                self._changed.set()
+                self.waiting.wake()
         except KipuError as error:
             self.complain(error)
-
-    async def _tell_place(self, session: Session) -> None:
-        provision = self.runtime.builder.provision
-        standing = await standing_of_place(session, provision=provision)
-        if standing is not None:
-            self.screen.say(standing[0], style=standing[1])
-            self.root = Path((session.head.workspace or {})["path"])
-            self.tell_project(self.root)
-        notice = await neighbours_notice(session, manager=self.manager, known=self.served.sessions.keys())
-        if notice is not None:
-            self.screen.say(notice, style="yellow")
-
-    def tell_project(self, folder: Path) -> None:
-        """Say what the project brings of its own, and whether it counts."""
-        from kipu.cli.project_files import project_notice
-
-        files = self.project_files()
-        project = files.find(folder)
-        if project is not None:
-            is_trusted = files.is_trusted(project)
-            self.screen.say(project_notice(project, is_trusted=is_trusted), style="dim" if is_trusted else "yellow")
-
-    def project_files(self) -> Any:
-        """Return the projects' own files."""
-        import os
-
-        from kipu.cli.runtime_settings import project_files
-
-        return project_files(self.invocation.settings, os.environ)
 
     # ---- sessions --------------------------------------------------------------------------------------------------
 
@@ -219,10 +176,8 @@ class Conversation:
                 self.root = Path(record["path"])
                 branch = f", on the branch {record['branch']}" if record.get("branch") else ""
                 self.screen.say(f"works in {self.root}{branch}")
-            notice = await neighbours_notice(session, manager=self.manager, known=self.served.sessions.keys())
-            if notice is not None:
-                self.screen.say(notice, style="yellow")
-            self.spawn(self._tell_sandbox())
+            await self.notices.tell_neighbours(session)
+            self.spawn(self.notices.tell_sandbox())
         if self.session is None:
             raise RuntimeError("a session was made")
         return self.session
@@ -237,23 +192,14 @@ class Conversation:
             self.screen.leave_session()
             self.view = None
 
-    async def _tell_sandbox(self) -> None:
-        """Say where commands are not shut in: nobody should find that out by accident."""
-        if self.invocation.settings["sandbox"] == "off":
-            self.screen.say("commands run without a sandbox: it is switched off", style="yellow")
-            return
-        probe = await self.runtime.builder.sandbox_probe()
-        if probe.path is None:
-            self.screen.say(f"commands run without a sandbox: {probe.reason}", style="yellow")
-
     # ---- lines -----------------------------------------------------------------------------------------------------
 
     async def talk(self, lines: LineSource) -> ExitCode:
         """Handle line after line until they end; return how it went."""
-        self._is_live = lines.is_live
-        self._reader = reader = LineReader(lines)
+        self.waiting.is_live = lines.is_live
+        self.waiting.reader = reader = LineReader(lines)
         with CtrlC(self.interrupt, is_active=not lines.is_live) as ctrl_c:
-            while not self._is_over:
+            while not self.is_over:
                 with ctrl_c.idle():
                     line = await reader.take()
                 if line is None:
@@ -261,10 +207,10 @@ class Conversation:
                 await self.handle(line)
                 if ctrl_c.pressed:
                     ctrl_c.pressed = 0
-                    self._code = ExitCode.INTERRUPTED
-                if self._code is ExitCode.INTERRUPTED and not lines.is_interactive:
+                    self.code = ExitCode.INTERRUPTED
+                if self.code is ExitCode.INTERRUPTED and not lines.is_interactive:
                     break
-        return ExitCode.OK if lines.is_interactive else self._code
+        return ExitCode.OK if lines.is_interactive else self.code
 
     async def handle(self, line: str) -> None:
         """Answer a question, run a command or send a message; what goes wrong is said, and the chat goes on."""
@@ -275,7 +221,7 @@ class Conversation:
             return
         try:
             if await self.answering.take(line):
-                await self.settle()
+                await self.waiting.settle()
                 return
             if text.startswith("/") and not text.startswith("//"):
                 await run_command(self, text[1:])
@@ -305,8 +251,8 @@ class Conversation:
         self.runtime.worker.wake(session_id)
         if self.view is not None:
             self.view.refresh_work()
-        if not self._is_live:
-            await self.wait_for(receipt.seq)
+        if not self.waiting.is_live:
+            await self.waiting.wait_for(receipt.seq)
 
     async def retry(self) -> None:
         """Ask the model again, or go on with a turn that was broken off."""
@@ -325,8 +271,8 @@ class Conversation:
                 async with session.turn(consumes=[]) as turn:
                     turn.leave_open()
         self.runtime.worker.wake(session_id)
-        if not self._is_live:
-            await self.wait_for(None)
+        if not self.waiting.is_live:
+            await self.waiting.wait_for(None)
 
     def require_session(self) -> Session:
         """Return the session. Raises: InputError."""
@@ -336,102 +282,10 @@ class Conversation:
             raise InputError(reason="there is no session yet; it begins with your first message, or use /switch")
         return self.session
 
-    @property
-    def is_live(self) -> bool:
-        """Return True where lines come also while the chat works."""
-        return self._is_live
-
-    async def settle(self) -> None:
-        """Where lines come one by one, return when nothing runs any more."""
-        if not self._is_live and not self._is_waiting:
-            await self.wait_for(None)
-
-    async def wait_for(self, seq: int | None) -> None:
-        """Return when a message has its answer, or without one when nothing runs; questions meanwhile take the next lines."""
-        was_waiting, self._is_waiting = self._is_waiting, True
-        try:
-            await self._wait_for(seq)
-        finally:
-            self._is_waiting = was_waiting
-
-    async def _wait_for(self, seq: int | None) -> None:
-        while self.view is not None:
-            self._changed.clear()
-            view = self.view
-            if seq is not None and seq in view.settled:
-                return
-            if seq is None and self._is_settled(view):
-                return
-            if view.questions and (view.is_parked or self._helper_asks(view)):
-                if not await self._ask_for_line(next(iter(view.questions.values()))):
-                    return
-                continue
-            await self._changed.wait()
-            if self._watching is not None and self._watching.done():
-                self._watching.result()  # nobody would tell any more: say why, and do not wait for ever
-
-    def wake(self) -> None:
-        """Have whoever waits look again."""
-        self._changed.set()
-
-    def _helper_asks(self, view: TurnView) -> bool:
-        here = self.session.session_id if self.session is not None else None
-        return any(question.session_id != here for question in view.questions.values())
-
-    def _is_settled(self, view: TurnView) -> bool:
-        """Return True where nothing runs, nothing of this chat waits, and all of it was shown."""
-        session = self.session
-        if session is None:
-            return True
-        waiting = self.served.own[session.session_id].intersection(session.head.waiting)
-        return session.head.open_turn is None and not waiting and view.seen_seq >= session.history.last_seq
-
-    async def _ask_for_line(self, question: Question) -> bool:
-        """Take the next line as the answer, unless somebody else answers first; False when there are no more lines."""
-        reader = self._reader
-        if reader is None:
-            return False
-        changed = asyncio.ensure_future(self._changed.wait())
-        waits: set[asyncio.Future[Any]] = {reader.coming, changed}
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        changed.cancel()
-        if not reader.coming.done():
-            return True
-        line = await reader.take()
-        if line is None:
-            self._tell_parked(question)
-            return False
-        await self.handle_while_asked(line)
-        return not self._is_over
-
-    async def handle_while_asked(self, line: str) -> None:
-        """Take a line that came while a person is asked: an answer, a command; anything else waits its turn."""
-        text = line.strip()
-        if not text or text.startswith("/") or self.answering.is_editing or parse_answer(text):
-            await self.handle(line)
-            return
-        is_live, self._is_live = self._is_live, True  # not waited for here: the question comes first
-        try:
-            await self.handle(line)
-            self.screen.say("that is no answer, so it waits as your next message", style="yellow")
-        finally:
-            self._is_live = is_live
-
-    def _tell_parked(self, question: Question) -> None:
-        view, session = self.view, self.require_session()
-        asked = [] if view is None else list(view.questions.values())
-        self._code = ExitCode.PARKED
-        turn_id = view.turn.turn_id if view is not None and view.turn is not None else None
-        self.screen.result(
-            {
-                "session_id": session.session_id,
-                "turn_id": turn_id,
-                "outcome": "parked",
-                "questions": [each.to_json() for each in asked],
-            }
-        )
-        named = " ".join(each.approval_id for each in asked or [question])
-        self.screen.say(f"the turn stays parked until somebody decides: kipu approve {named}", style="yellow")
+    def check_watching(self) -> None:
+        """Raise what ended the watching of the session: nobody would tell any more."""
+        if self._watching is not None and self._watching.done():
+            self._watching.result()
 
     # ---- what runs -------------------------------------------------------------------------------------------------
 
@@ -469,7 +323,7 @@ class Conversation:
 
     async def beside(self, work: Coroutine[Any, Any, Any]) -> None:
         """Do something that may take long: beside the lines where they go on, else before the next one."""
-        if self._is_live:
+        if self.waiting.is_live:
             self.spawn(work)
         else:
             await work
@@ -490,17 +344,17 @@ class Conversation:
         }
         self.screen.end_answer(record)
         if event.outcome in ("cancelled", "interrupted"):
-            self._code = ExitCode.INTERRUPTED
+            self.code = ExitCode.INTERRUPTED
             kept = answer is not None and answer.state == "interrupted"
             self.screen.say("interrupted; what had come is kept" if kept else _nothing_came(end), style="yellow")
         if error is not None:
-            self._code = ExitCode.FAILURE
+            self.code = ExitCode.FAILURE
             self.screen.say(f"error: {event.error}", style="red")
             self.screen.say("your message is kept: /retry asks again, /model NAME asks another model")
 
     def complain(self, error: KipuError) -> None:
         """Say what went wrong."""
-        self._code = ExitCode.FAILURE
+        self.code = ExitCode.FAILURE
         self.screen.say(f"error: {error} [{error.code}]", style="red")
 
 

@@ -82,7 +82,7 @@ class Elsewhere:
         if question is not None:
             self._chat.screen.say(f"a helper asks ({session_id}):", style="yellow")
             self._chat.view.ask(question)
-            self._chat.wake()
+            self._chat.waiting.wake()
 
 
 def _parent_of(metadata: Mapping[str, object]) -> str | None:

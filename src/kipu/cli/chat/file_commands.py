@@ -116,7 +116,7 @@ async def _cwd(chat: Conversation, rest: str) -> None:
         await session.add_event(InstructionEvent(content=await _instruction(chosen)))
     chat.root = chosen.root
     chat.screen.say(f"works in {chosen.root} from the next turn on")
-    chat.tell_project(chosen.root)
+    chat.notices.tell_project(chosen.root)
     chat.screen.result({"command": "cwd", "root": str(chosen.root), "kind": chosen.kind, "state": await chosen.state()})
 
 

@@ -126,7 +126,7 @@ def _rule(answer: str, text: str) -> PolicyRule:
 async def _trust(chat: Conversation, rest: str) -> None:
     if rest not in ("", "off"):
         raise InputError(reason="write /trust, or /trust off")
-    files = chat.project_files()
+    files = chat.notices.project_files()
     project = files.find(chat.root or chat.place.path)
     if project is None:
         raise InputError(reason="the project has no settings of its own (.kipu/config.toml, .mcp.json)")

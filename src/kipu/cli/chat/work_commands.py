@@ -19,7 +19,7 @@ async def _stop(chat: Conversation, rest: str) -> None:
     if not stopped:
         chat.screen.say("no turn is open")
     else:
-        await chat.settle()
+        await chat.waiting.settle()
     chat.screen.result({"command": "stop", "stopped": stopped})
 
 
@@ -101,7 +101,7 @@ async def _decide(chat: Conversation, rest: str, name: str) -> None:
         decided = [approval_id]
         chat.screen.say(f"{'allowed' if name == 'approve' else 'refused'}: {approval_id}")
     chat.screen.result({"command": name, "approvals": decided})
-    await chat.settle()
+    await chat.waiting.settle()
 
 
 async def _retry(chat: Conversation, rest: str) -> None:
