@@ -23,8 +23,7 @@ class Boundary:
         self._told: set[int] = set()  # messages whose wish to steer was refused already
 
     async def is_steered(self, run: TurnRun) -> bool:
-        """Return True when a message waits that joins at the next boundary."""
-        await run.session.refresh()
+        """Return True when a message waits that joins at the next boundary, as far as this process knows."""
         return bool(run.session.head.waiting) and bool((await self._joining(run)).consumes)
 
     async def cross(self, run: TurnRun) -> None:

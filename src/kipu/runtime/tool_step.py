@@ -46,6 +46,8 @@ class ToolStep:
             judged = [(call, await self._gate.judge(run, call)) for call in run.story.open_calls]
             await self._refuse_and_ask(run, judged)
             await self._run(run, [entry for entry in judged if entry[1].kind == "run"])
+            if not run.story.open_calls:  # the boundary before the model call looks what came in
+                break
             await run.catch_up()
             run.control.check()
             if run.story.open_calls and all(call.awaits_decision for call in run.story.open_calls):
@@ -88,6 +90,9 @@ class ToolStep:
             group = list(entries)
             batches += [[entry] for entry in group] if changes else [group]
         for number, batch in enumerate(batches):
+            if number:  # else it was looked a moment ago
+                await run.catch_up()
+                run.control.check()
             if await self._is_steered(run):
                 await self.skip(run)
                 return
