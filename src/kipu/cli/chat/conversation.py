@@ -176,6 +176,8 @@ class Conversation:
                 self.root = Path(record["path"])
                 branch = f", on the branch {record['branch']}" if record.get("branch") else ""
                 self.screen.say(f"works in {self.root}{branch}")
+                if not self.screen.is_terminal:  # there it was said at the beginning
+                    self.notices.tell_project(self.root)
             await self.notices.tell_neighbours(session)
             self.spawn(self.notices.tell_sandbox())
         if self.session is None:
@@ -205,6 +207,8 @@ class Conversation:
                 if line is None:
                     break
                 await self.handle(line)
+                if not lines.is_live and self.waiting.own_waits():
+                    await self.waiting.wait_for(None)
                 if ctrl_c.pressed:
                     ctrl_c.pressed = 0
                     self.code = ExitCode.INTERRUPTED

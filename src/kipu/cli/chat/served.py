@@ -30,6 +30,10 @@ class Served:
         """Let the open turn of a session go on here."""
         self._going.add(session_id)
 
+    def goes_on(self, session_id: str) -> bool:
+        """Return True where the open turn of a session goes on here."""
+        return session_id in self._going
+
     def end(self) -> None:
         """Take up nothing more."""
         self._is_over = True

@@ -65,8 +65,16 @@ class Waiting:
         session = self._chat.session
         if session is None:
             return True
-        waiting = self._chat.served.own[session.session_id].intersection(session.head.waiting)
-        return session.head.open_turn is None and not waiting and view.seen_seq >= session.history.last_seq
+        is_all_shown = view.seen_seq >= session.history.last_seq
+        is_at_work = session.head.open_turn is not None and self._chat.served.goes_on(session.session_id)
+        return not is_at_work and not self.own_waits() and is_all_shown
+
+    def own_waits(self) -> bool:
+        """Return True while a message of this chat waits in the session."""
+        session = self._chat.session
+        if session is None:
+            return False
+        return bool(self._chat.served.own[session.session_id].intersection(session.head.waiting))
 
     async def _ask_for_line(self, question: Question) -> bool:
         """Take the next line as the answer, unless somebody else answers first; False when there are no more lines."""
