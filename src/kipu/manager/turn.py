@@ -64,8 +64,15 @@ class Turn:
         """Append events of this turn as one batch, such as an answer with all its calls."""
         stamped = [event if event.turn_id else with_fields(event, {"turn_id": self.id}) for event in events]
         return await self._session.add_events(
-            stamped, principal=self.principal, token=self._lock.token, expected_seq=expected_seq
+            stamped, principal=self.principal, token=self._token(), expected_seq=expected_seq
         )
+
+    def _token(self) -> int:
+        """Return the turn's fencing token: nothing of a turn is appended without one (C3). Raises: LeaseLostError."""
+        token = self._lock.token
+        if token is None:  # the lock was given back under it
+            raise LeaseLostError(session_id=self._session.session_id, token=0, current=None)
+        return token
 
     async def park(self, waits_for: Sequence[str], *, until: datetime | None) -> None:
         """Wait for people: leaving the block gives the lock back and leaves the turn open (C15)."""

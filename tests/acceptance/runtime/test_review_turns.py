@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kipu.errors import BlobNotFoundError, ConfigurationError, StoreFullError, StoreUnavailableError
+from kipu.errors import BlobNotFoundError, ConfigurationError, LeaseLostError, StoreFullError, StoreUnavailableError
 from kipu.events.boundary import NoteEvent, RewindEvent
 from kipu.events.conversation import ToolCallEvent, ToolResultEvent, UserMessageEvent
 from kipu.events.turn import StopRequestedEvent, TurnFinishedEvent, TurnParkedEvent, TurnStartedEvent
@@ -464,3 +464,18 @@ async def test_new_session_for_a_key_takes_nothing_from_a_turn_that_runs() -> No
         assert fresh.session_id != session.session_id
         assert await outcomes(session) == ["completed"]
         assert len(model.requests) == 1
+
+
+async def test_turn_whose_lock_was_given_back_appends_nothing() -> None:
+    """Whoever gives a turn's lock back under it ends its right to append, though nobody else has taken it (C3)."""
+    async with await open_manager("memory://") as manager:
+        session = await manager.get_or_create("test:1")
+        async with session.turn() as turn:
+            lease = session.lock.lease
+            assert lease is not None
+            session.lock._lease = None
+            await manager.store.release(lease)
+            with pytest.raises(LeaseLostError):
+                await turn.add_event(NoteEvent(kind="test", data={}))
+            turn.leave_open()
+        assert await of_type(session, NoteEvent) == []
