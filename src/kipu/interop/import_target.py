@@ -202,6 +202,7 @@ class ImportTarget:
         for index, incoming in enumerate(batch):
             event = incoming.event.model_copy(update={"seq": first_seq + index})
             replay.take(event, tokens=incoming.record.tokens)
+        replay.disarm()
         await self._store.append(
             self.session_id,
             [incoming.record for incoming in batch],

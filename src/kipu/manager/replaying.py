@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from kipu.events.event import SessionEvent
@@ -15,6 +16,21 @@ OWN_FIELDS = frozenset(
 )
 COUNTED_FIELDS = frozenset({"event_count", "token_count", "last_event_at"})  # moved by every append
 _NOTHING = object()
+# What a session is at that has nothing to do and nowhere to do it.
+IDLE: Mapping[str, Any] = MappingProxyType(
+    {
+        "open_turn": None,
+        "open_turn_seq": 0,
+        "parked": False,
+        "decided": False,
+        "stop": None,
+        "not_before": None,
+        "quiet_until": None,
+        "waiting": [],
+        "undelivered": [],
+        "workspace": None,
+    }
+)
 
 
 class HeadReplay:
@@ -35,6 +51,15 @@ class HeadReplay:
     def take(self, event: SessionEvent, *, tokens: int) -> None:
         """Take in the next event."""
         self._row = fold_event(self._row, event, tokens=tokens)
+
+    def disarm(self) -> None:
+        """Let nothing of what was taken in act here: no open turn, no message to answer, no right, no directory, no variables.
+
+        It is on record all the same. Only a place that somebody trusts says what is to be done in another.
+        """
+        metadata = self._row.get("metadata") or {}
+        kept = {name: value for name, value in metadata.items() if name != "env" and not name.startswith("grant.")}
+        self.put(**IDLE, metadata=kept)
 
     def patch(self) -> HeadPatch:
         """Return the change since the last call."""

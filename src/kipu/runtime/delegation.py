@@ -25,7 +25,7 @@ from kipu.session.key import SessionKey
 from kipu.session.patch import WORKSPACE
 
 CHANNEL = "delegate"
-INHERITED = ("model", "policy", "env", "cwd", "limits")
+INHERITED = ("model", "policy", "env", "limits")
 MAX_DEPTH = 2
 SPEC = ToolSpec(
     name="delegate",

@@ -18,7 +18,7 @@ from kipu.runtime.agent import Agent
 logger = logging.getLogger(__name__)
 
 # A change of one of these makes a new agent; everything else is read when it is needed.
-BUILT_FROM = ("model", "cwd", "env", "tools", "limits")
+BUILT_FROM = ("model", "env", "tools", "limits")
 
 
 class AgentBuilder(Protocol):
