@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from kipu.events.turn import TurnFinishedEvent
 from kipu.interop.export_jsonl import export_jsonl
@@ -18,7 +19,8 @@ async def exported(place: Path) -> tuple[Path, str]:
     model = ScriptedModelClient([ScriptedReply(calls=[ScriptedCall("write")])])
     async with runtime(model, write) as run:
         session = await run.session()
-        await session.set_metadata(env={"PATH": "/evil"}, topic="kept", **{"grant.x": {"tool": "write"}})
+        grant: dict[str, Any] = {"grant.x": {"tool": "write"}}
+        await session.set_metadata(env={"PATH": "/evil"}, topic="kept", **grant)
         await run.say(session, "go")
         await run.settled()
         await run.worker.drain(timeout_s=0)  # nobody goes on with it
