@@ -38,7 +38,7 @@ class KeyProvider(Protocol):
         """Return `key` wrapped under `current`."""
         ...
 
-    async def unwrap(self, kek: str, wrapped: bytes, context: bytes) -> bytes:
+    async def unwrap(self, kek: str, wrapped: bytes, *, context: bytes) -> bytes:
         """Return the key that was wrapped under `kek`. Raises: KeyUnavailableError."""
         ...
 
@@ -85,7 +85,7 @@ class LocalKeys:
         wrapped: bytes = aes_gcm(self._keys[self._current]).encrypt(nonce, key, context + self._current.encode())
         return nonce + wrapped
 
-    async def unwrap(self, kek: str, wrapped: bytes, context: bytes) -> bytes:
+    async def unwrap(self, kek: str, wrapped: bytes, *, context: bytes) -> bytes:
         """Return what was wrapped under the key of that name."""
         key = self._keys.get(kek)
         if key is None:
@@ -152,7 +152,7 @@ class KmsKeys:
         except Exception as error:
             raise _unavailable(context, self._name, given=self._unwrap) from error
 
-    async def unwrap(self, kek: str, wrapped: bytes, context: bytes) -> bytes:
+    async def unwrap(self, kek: str, wrapped: bytes, *, context: bytes) -> bytes:
         """Return what the service made of `wrapped`."""
         function = self._unwrap.get(kek)
         if function is None:
@@ -187,12 +187,12 @@ class ChangingKeys:
         """Return `key` wrapped by the newest source."""
         return await self._providers[0].wrap(key, context)
 
-    async def unwrap(self, kek: str, wrapped: bytes, context: bytes) -> bytes:
+    async def unwrap(self, kek: str, wrapped: bytes, *, context: bytes) -> bytes:
         """Return the key, from whichever source has `kek`."""
         refused: KeyUnavailableError | None = None
         for provider in self._providers:
             try:
-                return await provider.unwrap(kek, wrapped, context)
+                return await provider.unwrap(kek, wrapped, context=context)
             except KeyUnavailableError as error:
                 refused = refused or error
         raise refused or _unavailable(context, kek, given={})
@@ -200,7 +200,13 @@ class ChangingKeys:
 
 def _unavailable(context: bytes, kek: str, *, given: Mapping[str, object]) -> KeyUnavailableError:
     names = ", ".join(sorted(given)) or "none"
-    return KeyUnavailableError(store="", reason="", what=context.decode(errors="replace"), kek=kek, given=names)
+    return KeyUnavailableError(
+        store="",
+        reason="",
+        what=context.decode(errors="replace").rstrip(", ").replace("kipu data key 1", "The data key"),
+        kek=kek,
+        given=names,
+    )
 
 
 def key_line(key: bytes) -> str:

@@ -61,7 +61,7 @@ class KeyVault:
             if path is not None and not path.exists():
                 os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
             self._connection = connection = apsw.Connection(self.place)
-            connection.execute(_PRAGMAS)
+            list(connection.execute(_PRAGMAS))  # a statement that gives a row waits for it to be taken
             found = connection.execute("PRAGMA user_version").get
             if found > _FORMAT:
                 connection.close()

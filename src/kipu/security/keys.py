@@ -153,7 +153,7 @@ async def _made(vault: KeyVault, provider: KeyProvider, place: tuple[str, int], 
 
 
 async def _unwrapped(provider: KeyProvider, key: WrappedKey) -> bytes:
-    plain = await provider.unwrap(key.kek, key.wrapped, _context(key.session_id, key.epoch))
+    plain = await provider.unwrap(key.kek, key.wrapped, context=_context(key.session_id, key.epoch))
     if len(plain) != KEY_BYTES:
         raise SealBrokenError(store="", reason="a data key is cut", session_id=key.session_id, where="its data key")
     return plain

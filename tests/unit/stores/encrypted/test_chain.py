@@ -1,0 +1,158 @@
+"""The keyed chain: what it finds that single seals do not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kipu.errors import ConflictError, StoreUrlError
+from kipu.ports.head import HeadPatch, head_to_json
+from kipu.ports.store import Record, SessionQuery
+from kipu.security.keys import KeyRing
+from kipu.stores.chained import ChainBreak, ChainedStore, verify_chain
+from kipu.stores.encrypted import EncryptedStore
+from kipu.stores.memory import MemoryStore
+from kipu.testing.conformance.subject import whole_log
+from kipu.testing.fakes import FakeClock, FakeLiveness
+from kipu.wiring import open_store
+from tests.unit.stores.encrypted.kit import keys, opened, subject
+
+Change = Callable[[list[Record]], list[Record]]
+
+
+async def chained(url: str = "memory://?chain=on") -> tuple[EncryptedStore, ChainedStore]:
+    """Return an encrypted store and the chained one in it."""
+    store = await opened(url)
+    inner = store.inner
+    assert isinstance(inner, ChainedStore)
+    return store, inner
+
+
+async def filled(store: EncryptedStore) -> None:
+    """Begin a session and say eight things, in batches of two."""
+    say = subject()
+    await say.begin(store, "s1", title="t")
+    for number in range(4):
+        await store.append("s1", [say.record(f"{number} a"), say.record(f"{number} b")])
+
+
+async def break_after(change: Change, head: Callable[[dict[str, Any]], None] = lambda row: None) -> ChainBreak | None:
+    """Return what the chain says of a log that somebody rewrote as `change` and `head` do, numbering it anew."""
+    store, inner = await chained()
+    await filled(store)
+    records = [event.record for event in await inner.inner.read("s1")]
+    row = head_to_json((await inner.inner.list(SessionQuery())).items[0])
+    head(row)
+    forged = await MemoryStore.open(clock=FakeClock(), liveness=FakeLiveness())
+    patch = HeadPatch(set={name: row[name] for name in ("title", "metadata", "created_at")})
+    await forged.append("s1", change(records), head=patch)
+    ring = store.store_keys
+    assert isinstance(ring, KeyRing)
+    return await verify_chain(forged, "s1", keys=ring)
+
+
+def _stripped(record: Record) -> Record:
+    return record._replace(body=record.body[record.body.index(b'"$body":') + 8 : -1])
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda log: log, None),
+        (lambda log: [*log[:4], log[5], log[4], *log[6:]], (5, "reordered")),
+        (lambda log: [*log[:4], *log[5:]], (5, "dropped")),
+        (lambda log: [log[0], *log[2:]], (2, "dropped")),
+        (lambda log: log[:7], (8, "cut")),
+        (lambda log: log[:1], (2, "cut")),
+        (lambda log: [*log[:3], log[3]._replace(body=log[3].body[:-3] + b'A"}}'), *log[4:]], (4, "altered")),
+        (lambda log: [*log[:3], log[3]._replace(tokens=7), *log[4:]], (4, "altered")),
+        (lambda log: [*log[:3], log[3]._replace(principal="admin"), *log[4:]], (4, "altered")),
+        (lambda log: [*log[:3], _stripped(log[3]), *log[4:]], (4, "altered")),
+        (lambda log: [*log[:4], log[2], *log[4:]], (5, "reordered")),
+    ],
+)
+async def test_a_chain_names_the_first_change(change: Change, expected: tuple[int, str] | None) -> None:
+    """Reordered, dropped, cut, altered, unlinked and repeated events are named by their number; a whole log is not (C20, EN-20, EN-21)."""
+    found = await break_after(change)
+    assert (found and (found.seq, found.kind)) == expected
+
+
+async def test_a_head_without_its_tag_is_found() -> None:
+    """A head whose last tag was removed or altered is named, so that a cut tail cannot be hidden so (C20, EN-21)."""
+
+    def removed(row: dict[str, Any]) -> None:
+        del row["metadata"]["$chain"]
+
+    def altered(row: dict[str, Any]) -> None:
+        tip = row["metadata"]["$chain"]
+        row["metadata"]["$chain"] = tip[:-9] + ("B" if tip[-9] == "A" else "A") + tip[-8:]
+
+    assert await break_after(lambda log: log, removed) == ChainBreak("s1", 1, "head")
+    assert await break_after(lambda log: log, altered) == ChainBreak("s1", 9, "head")
+
+
+async def test_verify_reports_the_break(tmp_path: Path) -> None:
+    """`verify` of a whole store has the chain's break among its damage, and none where it holds (C20, C16, EN-21)."""
+    store, inner = await chained()
+    await filled(store)
+    assert await store.verify() == []
+    memory = inner.inner
+    assert isinstance(memory, MemoryStore)
+    memory._sessions["s1"].events.pop()
+    assert [(d.seq, d.reason) for d in await inner.verify()] == [(9, "gap")]
+
+
+async def test_writers_at_once_make_one_chain(tmp_path: Path) -> None:
+    """Appends of two store objects at once stand in one chain, and the callers' own expectations are still refused (C1, EN-22)."""
+    url = f"sqlite:///{tmp_path}/store.db?chain=on"
+    (one, inner), (two, _) = await chained(url), await chained(url)
+    say = subject()
+    await say.begin(one, "s1")
+    await asyncio.gather(*(say.say(store, "s1", text=str(number)) for number in range(10) for store in (one, two)))
+    assert len(await whole_log(two, "s1")) == 21
+    assert await inner.chain_break("s1") is None
+    with pytest.raises(ConflictError):
+        await say.say(two, "s1", expected_seq=20)
+    await say.say(two, "s1", expected_seq=21)
+    await one.close()
+    await two.close()
+
+
+async def test_a_chain_may_begin_later(tmp_path: Path) -> None:
+    """A session begun without the chain is chained from its next event on, and read as before (C18, EN-22)."""
+    url = f"sqlite:///{tmp_path}/store.db"
+    store = await opened(url)
+    say = subject()
+    await say.begin(store, "s1")
+    await say.say(store, "s1", text="before")
+    await store.close()
+    later, inner = await chained(f"{url}?chain=on")
+    await say.say(later, "s1", text="after")
+    assert len(await whole_log(later, "s1")) == 3
+    assert await inner.chain_break("s1") is None
+    assert await later.verify() == []
+    await later.close()
+
+
+async def test_a_chain_survives_a_new_epoch(tmp_path: Path) -> None:
+    """A fresh data key in the middle changes nothing about the chain (C20, EN-9, EN-22)."""
+    store, inner = await chained(f"sqlite:///{tmp_path}/store.db?chain=on")
+    await filled(store)
+    ring = store.store_keys
+    assert isinstance(ring, KeyRing)
+    assert await ring.new_epoch("s1") == 2
+    await subject(3).say(store, "s1")
+    assert await inner.chain_break("s1") is None
+    await store.close()
+
+
+async def test_a_chain_needs_keys() -> None:
+    """`chain=on` without keys, or any other value, is a StoreUrlError (EN-14)."""
+    with pytest.raises(StoreUrlError):
+        await open_store("memory://?chain=on")
+    with pytest.raises(StoreUrlError):
+        await open_store("memory://?chain=off", keys=keys())
