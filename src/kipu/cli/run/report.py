@@ -136,7 +136,7 @@ class PersonReport:
         if isinstance(event, AgentMessageEvent):
             self._answered(event)
         elif isinstance(event, ToolCallEvent):
-            self._say(f"→ {event.tool_name} {_short(event.raw or _arguments(event))}")
+            self._say(f"→ {event.tool_name} {_short(event.raw or _arguments(event))}".rstrip())
         elif isinstance(event, ToolResultEvent):
             self._say(f"  {'failed: ' if event.is_error else ''}{_short(event_text(event))}")
         elif isinstance(event, ApprovalDecisionEvent):
@@ -221,7 +221,7 @@ def question_lines(approval: PendingApproval) -> list[str]:
         f"{approval.tool_name} asks: {printable_line(str(shown.get('summary') or _short(str(dict(approval.arguments)))))}"
     ]
     if shown.get("reason"):
-        lines.append(f"  because of {printable_line(str(shown['reason']))}")
+        lines.append(f"  why: {printable_line(str(shown['reason']))}")
     diff = str(shown.get("diff") or "").splitlines()
     lines += [f"  {line}" for line in diff[:DIFF_LINES]]
     if len(diff) > DIFF_LINES:
