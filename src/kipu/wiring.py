@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kipu.runtime.agent_builder import AgentSettings, MoreTools, OpenModel
     from kipu.runtime.runtime import Runtime
     from kipu.security.key_provider import KeySource
+    from kipu.security.redaction.redactor import RedactionPolicy, Redactor
 
 TOKEN_COUNTERS = ("estimate", "exact")
 DURABILITIES = ("fsync", "buffered", "os")
@@ -197,6 +198,25 @@ def token_counter(name: str) -> TokenCounter | None:
     return exact_counter()
 
 
+def open_redactor(
+    environment: Mapping[str, str] | None = None,
+    *,
+    known: Iterable[str] = (),
+    policy: RedactionPolicy | None = None,
+    hash_key: bytes | None = None,
+    seal: Callable[[str], str] | None = None,
+) -> Redactor:
+    """Return a redactor that also knows the secrets of `environment` (variables named like secrets) and those in `known`.
+
+    It is fast with the extra `security` and finds the same without it. Raises: ConfigurationError.
+    """
+    from kipu.security.redaction.known import secrets_of_environment
+    from kipu.security.redaction.redactor import Redactor
+
+    every = [*secrets_of_environment(environment or {}), *known]
+    return Redactor(policy=policy, known=every, hash_key=hash_key, seal=seal)
+
+
 async def open_manager(
     url: str | None = None,
     *,
@@ -204,11 +224,13 @@ async def open_manager(
     policy: WindowPolicy | None = None,
     counter: TokenCounter | str = "estimate",
     clock: Clock | None = None,
+    redactor: Redactor | None = None,
     **settings: Any,
 ) -> SessionManager:
     """Return a manager over the store at `url` (default: `default_store_url`). Close it, or use it as `async with`.
 
     Tokens are estimated, or counted with a tokenizer where `counter` is "exact" (extra `tokens`) or one of your own.
+    With a `redactor` (see `open_redactor`) no secret that it finds is written anywhere; without one, events are kept as given.
     Raises: StoreUrlError, StoreError, MissingExtraError (exact counts without the extra), ConfigurationError.
     """
     from kipu.manager.manager import SessionManager
@@ -224,6 +246,7 @@ async def open_manager(
         principal=principal,
         policy=policy,
         counter=counting,
+        redactor=redactor,
         **settings,
     )
 

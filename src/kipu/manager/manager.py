@@ -40,6 +40,7 @@ from kipu.ports.head import Head
 from kipu.ports.principal import Principal
 from kipu.ports.store import Appended, Binding, EventStore, Page, SessionQuery
 from kipu.ports.tokens import TokenCounter
+from kipu.security.redaction.redactor import Redactor
 from kipu.session.key import SessionKey, arrival_key
 from kipu.session.patch import patch_for
 
@@ -54,7 +55,7 @@ class SessionManager(BaseSessionManager):
     """Work with the sessions of one store.
 
     `principal` is who asks where a call names nobody. `max_sessions` bounds how many live objects are kept; those in use stay
-    beyond it. Use it as `async with`, or call `close`.
+    beyond it. A `redactor` takes secrets out of all that is written. Use it as `async with`, or call `close`.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class SessionManager(BaseSessionManager):
         counter: TokenCounter | None = None,
         max_sessions: int = 256,
         lease_ttl_s: float = DEFAULT_TTL_S,
+        redactor: Redactor | None = None,
     ) -> None:
         self.store = store
         self.principal = principal or Principal.local()
@@ -77,7 +79,8 @@ class SessionManager(BaseSessionManager):
         self.lease_ttl_s = lease_ttl_s
         self._clock = clock
         self._entropy = entropy
-        self.writer = EventWriter(store, clock=clock, entropy=entropy, counter=counter or EstimateCounter())
+        counter = counter or EstimateCounter()
+        self.writer = EventWriter(store, clock=clock, entropy=entropy, counter=counter, redactor=redactor)
         self._cache: SessionCache[Session] = SessionCache(max_sessions)
         self._searcher = Searcher(store)
 

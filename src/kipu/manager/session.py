@@ -173,6 +173,10 @@ class Session:
             token=token,
         )
 
+    def redacted(self, value: Any, *, path: str) -> tuple[Any, list[dict[str, Any]]]:
+        """Return a tool's value without secrets, and the notes on it; for what goes into a blob before its event (C21)."""
+        return self._manager.writer.redacted(value, path=path)
+
     async def set_metadata(
         self, *, unset: Sequence[str] = (), principal: Principal | None = None, **values: Any
     ) -> None:

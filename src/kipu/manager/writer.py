@@ -15,9 +15,11 @@ from kipu.events.event import ENVELOPE_FIELDS, SessionEvent, TimeTexts, utc_text
 from kipu.events.normalise import normalise, note_changes
 from kipu.events.registry import EVENT_CLASSES
 from kipu.manager.big_values import move_media, move_result
+from kipu.manager.redacting import notes_of, redact_body
 from kipu.ports.clock import Clock, Entropy
 from kipu.ports.store import EventStore, Record
 from kipu.ports.tokens import TokenCounter
+from kipu.security.redaction.redactor import Redactor
 
 # A call that was made must be on the medium before its effect is: these are never left in a write buffer (B53).
 URGENT_TYPES = frozenset(
@@ -44,8 +46,17 @@ class Prepared(NamedTuple):
 class EventWriter:
     """Prepare events of any session of one store."""
 
-    def __init__(self, store: EventStore, *, clock: Clock, entropy: Entropy, counter: TokenCounter) -> None:
+    def __init__(
+        self,
+        store: EventStore,
+        *,
+        clock: Clock,
+        entropy: Entropy,
+        counter: TokenCounter,
+        redactor: Redactor | None = None,
+    ) -> None:
         self._store = store
+        self._redactor = redactor
         self._clock = clock
         self._entropy = entropy
         self._counter = counter
@@ -70,10 +81,10 @@ class EventWriter:
         """Return what `prepare` returns; storing its `blobs` first is left to the caller."""
         event = _known(event)
         _check(session_id, event)
-        event, fields, changes = _normalised(event)
+        event, fields, changes = _normalised(event, self._redactor)
         stamps: dict[str, Any] = {"session_id": session_id, "v": type(event).VERSION}
         if changes:
-            stamps["normalised"] = changes
+            stamps["normalised"] = [*(event.normalised or ()), *changes]
         if event.turn_id is None and turn_id is not None:
             stamps["turn_id"] = turn_id
         if event.principal is None and principal is not None:
@@ -95,6 +106,16 @@ class EventWriter:
         else:
             text = utc_text(moment)
         return with_fields(event, stamps), text
+
+    def redacted(self, value: Any, *, path: str) -> tuple[Any, list[dict[str, Any]]]:
+        """Return a tool's value without secrets, and what its event's `normalised` has to say of that.
+
+        For what goes into a blob before its event is made. Without a redactor the value comes back as it is.
+        """
+        if self._redactor is None:
+            return value, []
+        found = self._redactor.redact(normalise(value)[0], path=path)
+        return (found.value, [finding.to_json() for finding in found.findings]) if found.findings else (value, [])
 
     def tokens_of(self, event: SessionEvent) -> int:
         """Return what an event costs in a window, as this manager counts."""
@@ -148,12 +169,22 @@ def _check(session_id: str, event: SessionEvent) -> None:
         raise InvalidEventError(event_type=event.event_type, reason=reason)
 
 
-def _normalised(event: SessionEvent) -> tuple[SessionEvent, dict[str, Any], list[dict[str, Any]]]:
-    """Return the event with storable values, its body, and what was changed. Memory then holds what every reader will get."""
+def _normalised(
+    event: SessionEvent, redactor: Redactor | None
+) -> tuple[SessionEvent, dict[str, Any], list[dict[str, Any]]]:
+    """Return the event with storable values and without secrets, its body, and what was changed.
+
+    Memory then holds what every reader will get.
+    """
     fields = body_fields(event)
     plain, changes = normalise(fields)
+    notes = note_changes(changes)
+    if redactor is not None:
+        redacted, findings = redact_body(redactor, event.event_type, plain)
+        notes = notes_of(findings, notes, redactor=redactor) if notes or findings else notes
+        plain = redacted
     if plain is fields:
         return event, fields, []
     envelope = {name: getattr(event, name) for name in ENVELOPE_FIELDS}
     event = event_from_fields({**plain, **envelope})
-    return event, body_fields(event), note_changes(changes)
+    return event, body_fields(event), notes

@@ -111,7 +111,7 @@ class ToolExecution:
         await run.add(ToolStartedEvent(tool_call_id=call.id))
         context = await self.context(run)(call)
         result = await self._bounded(run, tool, arguments, context)
-        await run.add(await self._event(call, arguments, result, context))
+        await run.add(await self._event(run, call, arguments=arguments, result=result, context=context))
 
     async def _bounded(self, run: TurnRun, tool: Tool, arguments: JsonObject, context: ToolContext) -> ToolResult:
         """Return the result within the tool's time, or when the turn is stopped, end the tool and raise TurnStoppedError."""
@@ -142,9 +142,10 @@ class ToolExecution:
             logger.warning("tool %s did not end within %s s after it was told to", tool.spec.name, self._grace_s)
 
     async def _event(
-        self, call: OpenCall, arguments: JsonObject, result: ToolResult, context: ToolContext
+        self, run: TurnRun, call: OpenCall, *, arguments: JsonObject, result: ToolResult, context: ToolContext
     ) -> ToolResultEvent:
-        content = result.content
+        # Before it is cut and its whole put into a blob: no secret reaches either.
+        content, notes = run.session.redacted(result.content, path="/result")
         if dict(arguments) != dict(call.call.tool_input):
             content = _with_notice(content, arguments)
         put_blob = context.put_blob
@@ -157,6 +158,7 @@ class ToolExecution:
             error_info=result.error_info,
             blob=blob,
             pinned=result.pinned,
+            normalised=notes or None,
         )
 
 

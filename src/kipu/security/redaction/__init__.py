@@ -1,0 +1,1 @@
+"""Secrets taken out of values before anything keeps them."""

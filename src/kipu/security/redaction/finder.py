@@ -1,0 +1,158 @@
+"""Where in a text the secrets are: literals lead to rules, rules to spans, spans that meet become one."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from kipu.security.redaction.context import goes_on_otherwise
+from kipu.security.redaction.engine import Engine, Match, Pattern
+from kipu.security.redaction.manifest import ANCHOR as MANIFEST_ANCHOR
+from kipu.security.redaction.manifest import manifest_spans
+from kipu.security.redaction.rule import REACH, Rule, Tier
+
+KNOWN_RULE = "known-secret"
+_ESCAPED = re.compile(rb"(?:\\[nrtbf]|\\u[0-9a-fA-F]{4}|\\x[0-9a-fA-F]{2}|%[0-9a-fA-F]{2}|\x1b\[[0-9;]*m)\Z")
+_WORD = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789")
+
+
+class Span(NamedTuple):
+    """A secret in a text: from start to before end, found by this rule."""
+
+    start: int
+    end: int
+    rule: str
+    tier: Tier
+
+
+class Finder:
+    """Find what is to be replaced. Pure: the same text has the same spans, whichever engine looks."""
+
+    def __init__(
+        self, engine: Engine, *, rules: Sequence[Rule], custom: Sequence[tuple[str, str]], known: Sequence[bytes]
+    ) -> None:
+        compiled = [(number, rule, engine.pattern(rule.pattern)) for number, rule in enumerate(rules)]
+        self._exact = _Anchors(engine, [each for each in compiled if not each[1].folded])
+        self._folded = _Anchors(engine, [each for each in compiled if each[1].folded])
+        self._custom = [(name, engine.pattern(text)) for name, text in custom]
+        self._known = engine.literals(known)
+        self._known_lengths = [len(form) for form in known]
+        names = {KNOWN_RULE, "secret-manifest", *(rule.name for rule in rules), *(name for name, _ in custom)}
+        self._marker = marker_pattern(names | {"password", "token"})
+
+    def find(self, data: bytes) -> list[Span]:
+        """Return the secrets in UTF-8 text, in order; none of them meets another one or what was replaced already."""
+        spans = [
+            Span(at, at + self._known_lengths[index], KNOWN_RULE, Tier.KNOWN) for at, index in self._known.find(data)
+        ]
+        spans += self._exact.spans(data, data)
+        spans += self._folded.spans(data, data.lower())
+        at = data.find(MANIFEST_ANCHOR)
+        while at >= 0:
+            spans += [Span(start, end, "secret-manifest", Tier.CONTEXT) for start, end in manifest_spans(data, at)]
+            at = data.find(MANIFEST_ANCHOR, at + 1)
+        for name, pattern in self._custom:
+            spans += [Span(*match.span(), name, Tier.PLACE) for match in pattern.finditer(data)]
+        if not spans:
+            return []
+        return _merged(_outside(spans, [found.span() for found in self._marker.finditer(data)]))
+
+
+class _Anchors:
+    """Rules by the literals that lead to them."""
+
+    def __init__(self, engine: Engine, rules: Sequence[tuple[int, Rule, Pattern]]) -> None:
+        by_anchor: dict[bytes, list[tuple[int, Rule, Pattern]]] = defaultdict(list)
+        for number, rule, pattern in rules:
+            for anchor in rule.anchors:
+                by_anchor[anchor.encode()].append((number, rule, pattern))
+        self._rules = list(by_anchor.values())
+        self._literals = engine.literals(list(by_anchor))
+
+    def spans(self, data: bytes, looked_at: bytes) -> list[Span]:
+        """Return what the rules find in `data` where their literals are in `looked_at`."""
+        spans = []
+        done: dict[int, int] = {}
+        for at, index in self._literals.find(looked_at):
+            for number, rule, pattern in self._rules[index]:
+                if at < done.get(number, 0):
+                    continue
+                span = _secret_at(data, at, rule=rule, pattern=pattern)
+                if span is not None:
+                    spans.append(Span(*span, rule.name, rule.tier))
+                    done[number] = span[1]
+        return spans
+
+
+def marker_pattern(names: Iterable[str]) -> re.Pattern[bytes]:
+    """Return what finds the texts that stand for secrets: a secret in such brackets under no rule's name is none."""
+    known = "|".join(sorted(map(re.escape, names), key=len, reverse=True))
+    return re.compile(rf"\[redacted:(?:{known})(?::[0-9a-f]{{12}})?\]".encode())
+
+
+def _secret_at(data: bytes, at: int, *, rule: Rule, pattern: Pattern) -> tuple[int, int] | None:
+    if rule.lead:
+        match = pattern.search(data, max(0, at - rule.lead), min(len(data), at + REACH))
+        if match is not None and not match.span()[0] <= at < match.span()[1]:
+            return None
+    else:
+        if rule.apart and not _begins_apart(data, at):
+            return None
+        match = pattern.match(data, at, min(len(data), at + REACH))
+    if match is None:
+        return None
+    whole, (start, end) = match.span(), _secret(match)
+    if start >= end or (rule.apart and rule.tier is not Tier.CONTEXT and not _is_apart(data, whole[0], end)):
+        return None
+    if rule.tier is Tier.CONTEXT and goes_on_otherwise(rule, data, span=match.span(1), end=whole[1]):
+        return None
+    return (start, end) if rule.check(data[start:end]) else None
+
+
+def _secret(match: Match) -> tuple[int, int]:
+    """Return the last group that took part, or the whole."""
+    found = match.span()
+    for group in range(1, 8):
+        try:
+            span = match.span(group)
+        except IndexError:
+            break
+        if span[0] >= 0:
+            found = span
+    return found
+
+
+def _begins_apart(data: bytes, start: int) -> bool:
+    return start == 0 or data[start - 1] not in _WORD or _ESCAPED.search(data, max(0, start - 12), start) is not None
+
+
+def _is_apart(data: bytes, start: int, end: int) -> bool:
+    return _begins_apart(data, start) and (end >= len(data) or data[end] not in _WORD)
+
+
+def _outside(spans: list[Span], markers: list[tuple[int, int]]) -> list[Span]:
+    """Return the spans without what was replaced already; of one that a marker cuts, what is left on both sides."""
+    for start, end in markers:
+        cut: list[Span] = []
+        for span in spans:
+            if span.end <= start or span.start >= end:
+                cut.append(span)
+                continue
+            parts = (span._replace(end=start), span._replace(start=end))
+            cut += [part for part in parts if part.start < part.end and span.tier is Tier.KNOWN]
+        spans = cut
+    return spans
+
+
+def _merged(spans: list[Span]) -> list[Span]:
+    merged: list[Span] = []
+    for span in sorted(spans):
+        if not merged or span.start >= merged[-1].end:
+            merged.append(span)
+            continue
+        last = merged[-1]
+        surer = min(last, span, key=lambda each: (each.tier, each.start - each.end))
+        merged[-1] = Span(last.start, max(last.end, span.end), surer.rule, surer.tier)
+    return merged

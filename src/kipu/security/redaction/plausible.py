@@ -1,0 +1,64 @@
+"""Whether a text can be a secret: what people write in its place, and how much chance there is in it."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+
+_STAND_INS = (
+    b"example", b"changeme", b"change-me", b"change_me", b"placeholder", b"replace", b"insert", b"your", b"xxxx", b"dummy",
+    b"redacted", b"foobar", b"todo", b"lorem", b"sample", b"0123456789", b"1234567890", b"abcdefgh", b"deadbeef", b"aaaaaa",
+    b"000000", b"....", b"****", b"____", b"----",
+)  # fmt: skip
+_IDENTIFIER = re.compile(rb"[A-Za-z_][A-Za-z_.:-]*[0-9]?(?:\(.*)?", re.DOTALL)
+_CLASSES = (re.compile(rb"[a-z]"), re.compile(rb"[A-Z]"), re.compile(rb"[0-9]"), re.compile(rb"[^A-Za-z0-9]"))
+_NUMBER = re.compile(rb"[0-9.,:+-]+")
+_HEX = re.compile(rb"(?:0x)?[0-9a-fA-F-]+")
+
+
+def entropy_bits(text: bytes) -> float:
+    """Return Shannon's entropy of the bytes, in bits each."""
+    count = len(text)
+    return -sum(n / count * math.log2(n / count) for n in Counter(text).values()) if count else 0.0
+
+
+def is_stand_in(text: bytes) -> bool:
+    """Return True for what is written where a secret would be: `your-key-here`, `xxxx`, `<token>`, `${TOKEN}`."""
+    low = text.lower()
+    return any(word in low for word in _STAND_INS) or len(set(low)) < 4
+
+
+def classes_in(text: bytes) -> int:
+    """Return how many of small letters, capitals, digits and others there are in it."""
+    return sum(1 for kind in _CLASSES if kind.search(text))
+
+
+def is_plausible(text: bytes) -> bool:
+    """Return True for what has a secret's format and is no stand-in."""
+    return entropy_bits(text) >= 2.8 and not is_stand_in(text)
+
+
+def is_random(text: bytes) -> bool:
+    """Return True for what no person writes: letters and digits mixed as chance does."""
+    if len(text) < 12 or not _CLASSES[2].search(text) or not is_plausible(text):
+        return False
+    return entropy_bits(text) >= (3.0 if _HEX.fullmatch(text) else 3.3 if len(text) >= 16 else 3.1)
+
+
+def is_password(text: bytes) -> bool:
+    """Return True for what may be a password and is no name, path, call or variable of a program."""
+    if len(text) < 6 or is_stand_in(text) or text[:1] in b"$<{(%*/~&[@:.,;\\|`#":
+        return False
+    if text[-1:] in b"({[,:" or b"(" in text or b"${" in text or b"{{" in text or b"://" in text:
+        return False
+    if _NUMBER.fullmatch(text):
+        return False
+    if is_identifier(text):
+        return text.count(b"-") >= 2 and len(text) >= 16
+    return classes_in(text) >= 2 and entropy_bits(text) >= 2.2
+
+
+def is_identifier(text: bytes) -> bool:
+    """Return True for names as programs have them: letters with dots, dashes and underscores between, at most a digit behind."""
+    return _IDENTIFIER.fullmatch(text[:200]) is not None

@@ -1,0 +1,233 @@
+"""`Redactor`: JSON values without secrets."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kipu.errors import ConfigurationError
+from kipu.security.redaction import context
+from kipu.security.redaction.engine import Engine, best_engine
+from kipu.security.redaction.entropy import flags_in
+from kipu.security.redaction.families import cloud, forge, messaging, model_provider, observing, payment, standard
+from kipu.security.redaction.finder import Finder, Span
+from kipu.security.redaction.finding import Finding, Redacted
+from kipu.security.redaction.known import forms_of
+from kipu.security.redaction.places import INTERNAL_ADDRESSES, TEMPORARY_PATHS
+from kipu.security.redaction.rule import Rule
+
+FORMATS: tuple[Rule, ...] = (
+    *cloud.RULES, *forge.RULES, *messaging.RULES, *payment.RULES, *model_provider.RULES, *observing.RULES, *standard.RULES,
+)  # fmt: skip
+SHORTEST = 6
+_MOST_PASSES = 64
+_TEXT_MEDIA = (
+    "text/",
+    "application/json",
+    "application/yaml",
+    "application/xml",
+    "application/x-sh",
+    "application/toml",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RedactionPolicy:
+    """What is looked for besides the formats of secrets, which always are.
+
+    `context` takes what names and headers give away. `temporary_paths` and `internal_addresses` take places out of tool results
+    (B57), `custom` what your own patterns find: (name, RE2 pattern). `excluded` names rules that are not to be used.
+    """
+
+    context: bool = True
+    temporary_paths: bool = False
+    internal_addresses: bool = False
+    custom: tuple[tuple[str, str], ...] = ()
+    excluded: frozenset[str] = frozenset()
+
+    def rules(self, *, places: bool) -> list[Rule]:
+        """Return the rules in force. Raises: ConfigurationError (a rule to be excluded is not there)."""
+        every = [*FORMATS, *context.RULES, *TEMPORARY_PATHS, *INTERNAL_ADDRESSES]
+        unknown = sorted(self.excluded - {rule.name for rule in every})
+        if unknown:
+            raise ConfigurationError(reason=f"there is no redaction rule {unknown[0]!r}")
+        chosen = [*FORMATS, *(context.RULES if self.context else ())]
+        if places:
+            chosen += TEMPORARY_PATHS if self.temporary_paths else ()
+            chosen += INTERNAL_ADDRESSES if self.internal_addresses else ()
+        return [rule for rule in chosen if rule.name not in self.excluded]
+
+
+class Redactor:
+    """Replace secrets in every text of a JSON value by `[redacted:<rule>]`. Pure: nothing is kept of what it saw.
+
+    `known` are secrets of this installation, found in every usual encoding. With `hash_key` the replacement also tells one secret
+    from another: `[redacted:<rule>:<keyed hash>]`. With `seal` (a vault's encryption) the findings hold what was replaced.
+    Structure, keys, numbers and what holds no secret stay the same objects; redacting twice changes nothing more.
+    """
+
+    def __init__(
+        self,
+        *,
+        policy: RedactionPolicy | None = None,
+        known: Iterable[str] = (),
+        engine: Engine | None = None,
+        hash_key: bytes | None = None,
+        seal: Callable[[str], str] | None = None,
+    ) -> None:
+        self.policy = policy or RedactionPolicy()
+        for name, _ in self.policy.custom:
+            if not name.replace("-", "").isalnum() or not name.isascii() or name != name.lower():
+                raise ConfigurationError(reason=f"a rule is named by small letters, digits and dashes, not {name!r}")
+        engine = engine or best_engine()
+        self.engine_name = engine.name
+        forms = forms_of(known)
+        self._finder = Finder(engine, rules=self.policy.rules(places=False), custom=(), known=forms)
+        self._with_places = Finder(engine, rules=self.policy.rules(places=True), custom=self.policy.custom, known=forms)
+        self._hash_key = hash_key
+        self._seal = seal
+
+    # ---- values ----------------------------------------------------------------------------------------------------
+
+    def redact(self, value: Any, *, path: str = "", places: bool = True) -> Redacted:
+        """Return the value without its secrets; `places` says whether the rules for places and your own are used too."""
+        findings: list[Finding] = []
+        result = self._value(value, path, findings=findings, places=places)
+        return Redacted(result, tuple(findings))
+
+    def flags(self, value: Any, *, path: str = "") -> list[Finding]:
+        """Return where texts stand that look like chance and match no rule: told, never replaced."""
+        if isinstance(value, str):
+            count = flags_in(value)
+            return [Finding(path, "entropy", count)] if count else []
+        if isinstance(value, dict):
+            return [flag for name, item in value.items() for flag in self.flags(item, path=f"{path}/{name}")]
+        if isinstance(value, list):
+            return [flag for index, item in enumerate(value) for flag in self.flags(item, path=f"{path}/{index}")]
+        return []
+
+    def _value(self, value: Any, path: str, *, findings: list[Finding], places: bool) -> Any:
+        if isinstance(value, str):
+            return self._text(value, path, findings=findings, places=places)
+        if isinstance(value, dict):
+            return self._object(value, path, findings=findings, places=places)
+        if isinstance(value, list):
+            return self._array(value, path, findings=findings, places=places)
+        return value
+
+    def _object(self, value: dict[str, Any], path: str, *, findings: list[Finding], places: bool) -> dict[str, Any]:
+        manifest = context.is_secret_manifest(value)
+        named = _secret_of_pair(value)
+        changed: dict[str, Any] = {}
+        for name, item in value.items():
+            below = f"{path}/{name}"
+            if manifest and name in ("data", "stringData"):
+                new = self._whole(item, below, findings=findings, rule="secret-manifest")
+            elif isinstance(item, str) and name == "data" and value.get("type") == "media":
+                new = self._media(value, item, below, findings=findings, places=places)
+            elif isinstance(item, str):
+                kind = named if name == "value" and named else context.is_secret_key(name)
+                new = self._field(item, below, findings=findings, places=places, kind=kind)
+            else:
+                new = self._value(item, below, findings=findings, places=places)
+            if new is not item:
+                changed[name] = new
+        return {**value, **changed} if changed else value
+
+    def _array(self, value: list[Any], path: str, *, findings: list[Finding], places: bool) -> list[Any]:
+        is_pair = len(value) == 2 and all(isinstance(item, str) for item in value)
+        kind = context.is_secret_key(value[0]) if is_pair else None
+        result = [
+            self._field(item, f"{path}/{index}", findings=findings, places=places, kind=kind)
+            if kind and index
+            else self._value(item, f"{path}/{index}", findings=findings, places=places)
+            for index, item in enumerate(value)
+        ]
+        return value if all(new is old for new, old in zip(result, value, strict=True)) else result
+
+    def _field(self, text: str, path: str, *, findings: list[Finding], places: bool, kind: str | None) -> str:
+        if kind is None or not context.is_secret_value(text, kind=kind):
+            return self._text(text, path, findings=findings, places=places)
+        findings.append(Finding(path, kind, 1, self._sealed([text])))
+        return self.replacement(kind, text)
+
+    def _whole(self, value: Any, path: str, *, findings: list[Finding], rule: str) -> Any:
+        """Return a value with every text in it replaced."""
+        if isinstance(value, str) and value and not value.startswith("[redacted:"):
+            findings.append(Finding(path, rule, 1, self._sealed([value])))
+            return self.replacement(rule, value)
+        if isinstance(value, dict):
+            new = {
+                name: self._whole(item, f"{path}/{name}", findings=findings, rule=rule) for name, item in value.items()
+            }
+            return value if all(new[name] is item for name, item in value.items()) else new
+        return value
+
+    def _media(self, part: Mapping[str, Any], data: str, path: str, *, findings: list[Finding], places: bool) -> str:
+        """Return the base64 of a file; of one that is text, without the secrets in it."""
+        if not str(part.get("media_type", "")).startswith(_TEXT_MEDIA):
+            return data
+        try:
+            text = base64.b64decode(data, validate=True).decode()
+        except (binascii.Error, ValueError):
+            return data
+        new = self._text(text, path, findings=findings, places=places)
+        return data if new is text else base64.b64encode(new.encode()).decode()
+
+    # ---- texts -----------------------------------------------------------------------------------------------------
+
+    def _text(self, text: str, path: str, *, findings: list[Finding], places: bool) -> str:
+        if len(text) < SHORTEST:
+            return text
+        data, replaced = self._replaced(text.encode("utf-8", "surrogatepass"), places=places)
+        if not replaced:
+            return text
+        by_rule: dict[str, list[str]] = {}
+        for rule, secret in replaced:
+            by_rule.setdefault(rule, []).append(secret)
+        findings += [Finding(path, rule, len(found), self._sealed(found)) for rule, found in by_rule.items()]
+        return data.decode("utf-8", "surrogatepass")
+
+    def _replaced(self, data: bytes, *, places: bool) -> tuple[bytes, list[tuple[str, str]]]:
+        """Return the text until nothing more is found in it: what stands beside a secret may be one without it."""
+        replaced: list[tuple[str, str]] = []
+        for _ in range(_MOST_PASSES):
+            spans = self.spans(data, places=places)
+            if not spans:
+                break
+            parts, at = [], 0
+            for span in spans:
+                secret = data[span.start : span.end].decode("utf-8", "replace")
+                replaced.append((span.rule, secret))
+                parts += [data[at : span.start], self.replacement(span.rule, secret).encode()]
+                at = span.end
+            data = b"".join([*parts, data[at:]])
+        return data, replaced
+
+    def spans(self, data: bytes, *, places: bool = True) -> list[Span]:
+        """Return where the secrets of a UTF-8 text are."""
+        return (self._with_places if places else self._finder).find(data)
+
+    def replacement(self, rule: str, secret: str) -> str:
+        """Return what stands for a secret."""
+        if self._hash_key is None:
+            return f"[redacted:{rule}]"
+        data = secret.encode("utf-8", "surrogatepass")
+        digest = hashlib.blake2b(data, key=self._hash_key[:64], digest_size=6).hexdigest()
+        return f"[redacted:{rule}:{digest}]"
+
+    def _sealed(self, secrets: Sequence[str]) -> tuple[str, ...]:
+        return () if self._seal is None else tuple(self._seal(secret) for secret in secrets)
+
+
+def _secret_of_pair(value: Mapping[str, Any]) -> str | None:
+    """Return what kind of secret `value` is in `{"name": "DB_PASSWORD", "value": "…"}`, the way many lists are written."""
+    for label in ("name", "key", "Name", "Key"):
+        name = value.get(label)
+        if isinstance(name, str) and "value" in value:
+            return context.is_secret_key(name)
+    return None
