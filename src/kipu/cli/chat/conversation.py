@@ -101,8 +101,9 @@ class Conversation:
 
     async def enter(self, session: Session) -> None:
         """Go on with this session."""
-        await self._watch(session)
-        await show_standing(self.screen, session, runs=await self.notices.where_it_runs(session))
+        runs = await self.notices.where_it_runs(session)
+        await self._watch(session, runs=runs is not None)
+        await show_standing(self.screen, session, runs=runs)
         await self.notices.tell_place(session)
         if self.models.asked is not None and session.head.metadata.get("model") != self.models.asked:
             await session.set_metadata(model=self.models.asked)
@@ -132,7 +133,7 @@ class Conversation:
         """End after this line."""
         self.is_over = True
 
-    async def _watch(self, session: Session) -> None:
+    async def _watch(self, session: Session, *, runs: bool = False) -> None:
         if self._watching is not None:
             self._watching.cancel()
             with suppress(asyncio.CancelledError):
@@ -144,7 +145,7 @@ class Conversation:
         self.view = TurnView(self.screen, session, own=own, worker=self.manager.owner)
         after = session.history.last_seq
         if session.head.open_turn is not None:
-            self.view.restore(await read_story(session), is_parked=session.head.parked)
+            self.view.restore(await read_story(session), is_parked=session.head.parked, runs=runs)
         self.view.refresh_work()
         self._watching = asyncio.ensure_future(self._follow(session, self.view, after))
         self._watching.add_done_callback(lambda _task: self.waiting.wake())

@@ -170,8 +170,8 @@ class TerminalScreen(Screen):
         self.on_change()
 
     def say(self, text: str, *, style: str = "dim") -> None:
-        """Show a message that is no answer."""
-        self._print_text(text, style=style)
+        """Show a message that is no answer, wrapped at words."""
+        self._draw(lambda: self._line(text, style, is_prose=True))
 
     def show(self, text: str) -> None:
         """Show a line that a command was asked for."""
@@ -184,10 +184,10 @@ class TerminalScreen(Screen):
     def _print_text(self, text: str, *, style: str) -> None:
         self._draw(lambda: self._line(text, style))
 
-    def _line(self, text: str, style: str) -> None:
+    def _line(self, text: str, style: str, *, is_prose: bool = False) -> None:
         from rich.text import Text
 
-        self._console.print(Text(printable(text), style=style), soft_wrap=True)
+        self._console.print(Text(printable(text), style=style), soft_wrap=not is_prose)
 
     def _draw(self, draw: Callable[[], None]) -> None:
         if self._above is not None:

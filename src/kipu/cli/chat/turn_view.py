@@ -70,6 +70,7 @@ class TurnView:
         self.seen_seq = session.history.last_seq
         self.turn: ShownTurn | None = None
         self.is_parked = False
+        self.runs = False
         self.calls: dict[str, OpenCall] = {}
         self.questions: dict[str, Question] = {}
         self.settled: dict[int, str] = {}  # messages that nobody waits for any more, and what became of them
@@ -94,13 +95,13 @@ class TurnView:
             ApprovalDecisionEvent: self._decision,
         }
 
-    def restore(self, story: TurnStory, *, is_parked: bool) -> None:
-        """Go on with a turn that was open before this view was."""
+    def restore(self, story: TurnStory, *, is_parked: bool, runs: bool) -> None:
+        """Go on with a turn that was open before this view was; `runs` says whether anybody works on it now."""
         self.turn = ShownTurn(story.turn_id, list(story.consumes), is_ours=False)  # until this process takes it up
-        self.is_parked = is_parked
+        self.is_parked, self.runs = is_parked, runs
         self.calls = dict(story.calls)
         for call in story.open_calls:
-            if call.starts:
+            if call.starts and runs:
                 self._screen.call(call.id, call_line(call.call.tool_name, call.call.tool_input))
             question = question_of(self._session.session_id, call)
             if question is not None:
@@ -117,7 +118,8 @@ class TurnView:
 
     def refresh_work(self) -> None:
         """Show what goes on, as the head says."""
-        self._screen.work(Work(self.turn is not None, waiting=len(self._session.head.waiting)))
+        is_open = self.turn is not None and (self.runs or self.is_parked)
+        self._screen.work(Work(is_open, waiting=len(self._session.head.waiting)))
 
     @property
     def is_shown(self) -> bool:
@@ -128,7 +130,7 @@ class TurnView:
 
     def _started(self, event: TurnStartedEvent) -> None:
         ours = event.worker == self._worker or bool(self._own.intersection(event.consumes))
-        self.turn = ShownTurn(event.turn_id, list(event.consumes), is_ours=ours)
+        self.turn, self.runs = ShownTurn(event.turn_id, list(event.consumes), is_ours=ours), True
         self.calls.clear()
         self._streamed = ""
 
@@ -140,12 +142,12 @@ class TurnView:
                 self._screen.say("your message joined the turn", style="dim")
 
     def _resumed(self, event: TurnResumedEvent) -> None:
-        self.is_parked = False
+        self.is_parked, self.runs = False, True
         if self.turn is not None and event.worker == self._worker:
             self.turn.is_ours = True
 
     def _parked(self, _event: TurnParkedEvent) -> None:
-        self.is_parked = True
+        self.is_parked, self.runs = True, False
 
     def _finished(self, event: TurnFinishedEvent) -> None:
         turn = self.turn if self.turn is not None else ShownTurn(event.turn_id)
@@ -154,7 +156,7 @@ class TurnView:
         if turn.is_ours or self._screen.is_terminal:
             self.ends.append(TurnEnd(turn, event))
         self.settled.update(dict.fromkeys(turn.consumes, event.outcome))
-        self.turn, self.is_parked = None, False
+        self.turn, self.is_parked, self.runs = None, False, False
         self.calls.clear()
 
     def _settled(self, event: MessageSettledEvent) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kipu.errors import InputError, KipuError
 from kipu.ports.store import SessionQuery
+from kipu.runtime.turn_run import PARENT
 from kipu.session.patch import WORKSPACE
 
 if TYPE_CHECKING:
@@ -84,7 +85,9 @@ async def neighbours_notice(session: Session, *, manager: SessionManager, known:
         return None
     since = datetime.fromtimestamp(manager.now_us() / 1_000_000, UTC) - timedelta(seconds=LIVELY_S)
     page = await manager.list(SessionQuery(limit=LOOKED_AT, active_after=since.isoformat().replace("+00:00", "Z")))
-    heads = {head.session_id: head for head in page.items if head.session_id not in known}
+    # Helpers work where whoever sent them does: that is no news.
+    others = [head for head in page.items if head.session_id not in known and PARENT not in head.metadata]
+    heads = {head.session_id: head for head in others}
     shared = sharing(WorkspaceRecord.from_json(record), heads.values(), session_id=session.session_id)
     if not shared:
         return None
