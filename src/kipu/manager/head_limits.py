@@ -9,11 +9,13 @@ import orjson
 
 from kipu.errors import InputError
 from kipu.events.normalise import normalise
+from kipu.ports.principal import Principal
 
 TITLE_CHARACTERS = 200
 TAG_CHARACTERS = 200
 TAGS = 100
 METADATA_BYTES = 64 * 1024
+RESERVED = ("kipu.", "grant.")
 _OWN_NAMES = ("title", "tags", "pinned")
 
 
@@ -29,11 +31,17 @@ def shortened_title(title: str, *, ending: str = "") -> str:
     return (title if len(title) <= room else title[: room - 1].rstrip() + "…") + ending
 
 
-def check_settings(values: Mapping[str, Any], *, before: Mapping[str, Any], unset: Sequence[str] = ()) -> None:
-    """Return where these settings, with those there are, still fit into a head.
+def check_settings(
+    values: Mapping[str, Any], *, caller: Principal, before: Mapping[str, Any], unset: Sequence[str] = ()
+) -> None:
+    """Return where `caller` may give these settings, and they still fit into a head with those there are.
 
     Raises: InputError. Settings that were larger before may become smaller.
     """
+    own = next((name for name in (*values, *unset) if name.startswith(RESERVED)), None)
+    if own is not None and not (caller.is_local or caller.is_admin):
+        # They say where tools work and what was allowed: who may use a session does not thereby decide that (A19).
+        raise InputError(reason=f"the setting {own!r} is Kipu's own; settings of yours begin otherwise")
     check_title(values.get("title"))
     _check_tags(values.get("tags"))
     free = {name: value for name, value in values.items() if name not in _OWN_NAMES}

@@ -104,7 +104,7 @@ class SessionManager(BaseSessionManager):
         caller = principal or self.principal
         session_id = ids.check_session_id(session_id) if session_id is not None else self.mint("sess")
         check_title(title)
-        check_settings(initial_context or {}, before={})
+        check_settings(initial_context or {}, caller=caller, before={})
         text = None if key is None else self._key_text(key, caller)
         init = SessionInitEvent(
             key=text, owner=caller.id, tenant=caller.tenant, title=title, metadata=dict(initial_context or {})

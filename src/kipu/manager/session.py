@@ -184,8 +184,8 @@ class Session:
 
         Raises: InputError (a title or tag of more than 200 characters, or settings of more than 64 kB together).
         """
-        self._allow(Verb.CONFIGURE, principal)
-        check_settings(values, before=self.head.metadata, unset=unset)
+        caller = self._allow(Verb.CONFIGURE, principal)
+        check_settings(values, caller=caller, before=self.head.metadata, unset=unset)
         await self.add_event(MetadataChangedEvent(set=values, unset=list(unset)), principal=principal)
 
     async def set_status(self, status: str, *, reason: str | None = None, principal: Principal | None = None) -> bool:

@@ -8,6 +8,7 @@ from contextlib import aclosing, suppress
 from typing import Any, cast
 
 from kipu.errors import KipuError, LeaseLostError
+from kipu.events.boundary import MetadataChangedEvent
 from kipu.events.content import text_of
 from kipu.events.conversation import AgentMessageEvent, UserMessageEvent
 from kipu.events.event import SessionEvent, utc_text_us
@@ -105,17 +106,9 @@ class DelegateTool:
         head = self._parent.head
         settings: dict[str, Any] = {name: head.metadata[name] for name in INHERITED if name in head.metadata}
         settings["limits"] = _narrowed(settings.get("limits"), arguments.get("max_steps"))
-        settings[PARENT] = {
-            "session_id": context.session_id,
-            "turn_id": context.turn_id,
-            "call_id": context.call_id,
-            "principal": context.principal.id,
-            "depth": depth,
-        }
-        if context.workspace is not None:
-            # The parent's directory, whatever its kind: the child has no claim to remove or move it.
-            settings[WORKSPACE] = {**context.workspace.describe(), "session_id": context.session_id}
         child = await self._manager.get_or_create(key, initial_context=settings, principal=owner)
+        if PARENT not in child.head.metadata:  # before its task comes, so that it never works without
+            await child.add_event(MetadataChangedEvent(set=_bound_to(context, depth)), principal=owner)
         if arguments.get("title"):
             await child.set_metadata(title=str(arguments["title"])[:200], principal=owner)
         task = UserMessageEvent(
@@ -168,6 +161,20 @@ class DelegateTool:
 
 
 _LOOK_AGAIN_S = 1.0  # a lease that another process lost is news that no event brings
+
+
+def _bound_to(context: ToolContext, depth: int) -> dict[str, Any]:
+    """Return what binds a child to its call; its directory is the parent's, which it has no claim to remove or move."""
+    parent = {
+        "session_id": context.session_id,
+        "turn_id": context.turn_id,
+        "call_id": context.call_id,
+        "principal": context.principal.id,
+        "depth": depth,
+    }
+    if context.workspace is None:
+        return {PARENT: parent}
+    return {PARENT: parent, WORKSPACE: {**context.workspace.describe(), "session_id": context.session_id}}
 
 
 def depth_of(session: Session) -> int:

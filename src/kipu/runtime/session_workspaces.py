@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from kipu.errors import WorkspaceMissingError
+from kipu.events.boundary import MetadataChangedEvent
 from kipu.events.event import SessionEvent
 from kipu.manager.access import owner_of
 from kipu.manager.manager import SessionManager
@@ -45,8 +46,8 @@ class SessionWorkspaces:
         else:
             workspace = await self.provision.bring_back(record)
         if workspace.describe() != record:
-            changed: dict[str, Any] = {WORKSPACE: workspace.describe()}
-            await session.set_metadata(principal=owner_of(session.head), **changed)
+            changed = MetadataChangedEvent(set={WORKSPACE: workspace.describe()})
+            await session.add_event(changed, principal=owner_of(session.head))
         return workspace
 
     async def _for_fork(self, session: Session, record: Mapping[str, Any]) -> LocalWorkspace:

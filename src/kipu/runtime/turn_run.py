@@ -12,7 +12,7 @@ from kipu.manager.turn import Turn
 from kipu.runtime.turn_control import TurnControl
 from kipu.session.turn_story import TurnStory, turn_story
 
-PARENT = "parent"  # in a helper session's metadata: session_id, turn_id, call_id, principal, depth
+PARENT = "kipu.parent"  # in a helper session's metadata: session_id, turn_id, call_id, principal, depth
 
 
 class TurnRun:

@@ -33,8 +33,8 @@ def family(child: ScriptedReply | str) -> Any:
 
 
 async def children(run: Runtime, parent: Session) -> list[Session]:
-    heads = [head async for head in run.manager.heads() if (head.metadata.get("parent") or {}) != {}]
-    assert all(head.metadata["parent"]["session_id"] == parent.session_id for head in heads)
+    heads = [head async for head in run.manager.heads() if (head.metadata.get("kipu.parent") or {}) != {}]
+    assert all(head.metadata["kipu.parent"]["session_id"] == parent.session_id for head in heads)
     return [await run.manager.open(head.session_id) for head in heads]
 
 
@@ -57,7 +57,7 @@ async def test_delegated_task_is_answered_by_a_session_of_its_own() -> None:
         (child,) = await children(run, session)
         assert child.session_id in result.result
         assert child.title == "counter"
-        assert child.head.metadata["parent"]["depth"] == 1
+        assert child.head.metadata["kipu.parent"]["depth"] == 1
         assert "how many files" not in str(await child.get_context_for_llm("neutral"))
 
 
@@ -97,7 +97,7 @@ async def test_helpers_do_not_delegate_without_end() -> None:
         await run.say(session, "go")
         await run.settled()
         heads = [head async for head in run.manager.heads()]
-        assert sorted((head.metadata.get("parent") or {}).get("depth", 0) for head in heads) == [0, 1, 2]
+        assert sorted((head.metadata.get("kipu.parent") or {}).get("depth", 0) for head in heads) == [0, 1, 2]
         assert [event.outcome for event in await of_type(session, TurnFinishedEvent)] == ["completed"]
 
 

@@ -58,7 +58,7 @@ async def test_helper_whose_lease_is_taken_is_waited_for(monkeypatch: pytest.Mon
 
     async def losing_once(self: SessionTurns, control: TurnControl) -> int | None:
         nonlocal lost
-        if self._session.head.metadata.get("parent") and not lost:
+        if self._session.head.metadata.get("kipu.parent") and not lost:
             lost += 1
             raise LeaseLostError(session_id=self._session.session_id, token=1, current=2)
         return await run_next(self, control)

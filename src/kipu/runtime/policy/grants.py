@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kipu.errors import InputError
+from kipu.events.boundary import MetadataChangedEvent
 from kipu.events.event import utc_text
 from kipu.ports.clock import Clock
 from kipu.ports.principal import Principal
@@ -102,11 +103,11 @@ class Grants:
         for known in await self.list(principal, session=session):
             if _is_same(known, grant):
                 return known
-        settings: dict[str, Any] = {PREFIX + grant.grant_id: grant.to_json()}
+        kept = MetadataChangedEvent(set={PREFIX + grant.grant_id: grant.to_json()})
         if scope == "session":
-            await session.set_metadata(principal=keeper or principal, **settings)
+            await session.add_event(kept, principal=keeper or principal)
         else:
-            await (await self._kept_for(principal)).set_metadata(principal=principal, **settings)
+            await (await self._kept_for(principal)).add_event(kept, principal=principal)
         return grant
 
     async def list(self, principal: Principal, *, session: Session | None = None) -> list[Grant]:
@@ -132,7 +133,7 @@ class Grants:
             place = session if grant.scope == "session" and session is not None else await self._kept_for(principal)
             # Two processes may have kept the same one at once: what is taken back is what it allows.
             same = [PREFIX + other.grant_id for other in known if _is_same(other, grant)]
-            await place.set_metadata(unset=same, principal=principal)
+            await place.add_event(MetadataChangedEvent(unset=same), principal=principal)
             return True
         return False
 

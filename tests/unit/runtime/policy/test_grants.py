@@ -11,7 +11,7 @@ import pytest
 
 from kipu import open_manager
 from kipu.errors import InputError
-from kipu.events.boundary import SessionInitEvent
+from kipu.events.boundary import MetadataChangedEvent, SessionInitEvent
 from kipu.events.conversation import AgentMessageEvent, UserMessageEvent
 from kipu.manager.manager import SessionManager
 from kipu.manager.session import Session
@@ -197,10 +197,10 @@ async def test_grants_of_a_session_that_was_copied_into_settings_allow_nothing(m
         "grant.half": {**made.to_json(), "scope": "all"},
         "grant.none": 3,
     }
-    await other.set_metadata(principal=ALICE, **wrong)
+    await other.add_event(MetadataChangedEvent(set=wrong), principal=ALICE)
     assert not await is_granted(grants, other)
     wide: dict[str, Any] = {"grant.wide": {**made.to_json(), "scope": "user", "target": ""}}
-    await other.set_metadata(principal=ALICE, **wide)
+    await other.add_event(MetadataChangedEvent(set=wide), principal=ALICE)
     assert not await is_granted(grants, other)
 
 
