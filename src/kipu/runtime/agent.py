@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -54,6 +54,7 @@ class AgentParts:
     checkpoint: Checkpoint | None = None
     servers: McpServers | None = None
     instruction: str | None = None
+    roles: Callable[[str, str], frozenset[str]] | None = None
     limits: TurnLimits = field(default_factory=TurnLimits)
     retries: RetryLimits = DEFAULT_LIMITS
     stream_limits: StreamLimits = field(default_factory=StreamLimits)
@@ -93,7 +94,7 @@ class Agent:
             if self.parts.servers is not None:
                 await self.parts.servers.update(self.parts.toolbox)
             await self._instruct(run)
-            loop = self._loop(await author_of(run))
+            loop = self._loop(with_roles(await author_of(run), self.parts.roles))
             await loop.run(run)
         finally:
             self._running -= 1
@@ -178,6 +179,11 @@ def session_rules(metadata: Mapping[str, Any]) -> Sequence[PolicyRule]:
         return parse_rules(kept, source="the session's policy")
     except KipuError as error:
         return (PolicyRule("ask", reason=f"the session's own policy cannot be read: {error}"),)
+
+
+def with_roles(principal: Principal, roles: Callable[[str, str], frozenset[str]] | None) -> Principal:
+    """Return the principal with the roles it has now: the log says who wrote, not what they may."""
+    return principal if roles is None else replace(principal, roles=roles(principal.id, principal.tenant))
 
 
 async def author_of(run: TurnRun) -> Principal:

@@ -75,6 +75,7 @@ class AgentSettings:
     own_places: tuple[Path, ...] = ()
     checkpoints: bool = True
     project: ProjectReader | None = None
+    roles: Callable[[str, str], frozenset[str]] | None = None  # of a principal: id, tenant
 
 
 class CodingAgentBuilder:
@@ -90,6 +91,8 @@ class CodingAgentBuilder:
         observer: TurnObserver | None = None,
         more_tools: MoreTools | None = None,
     ) -> None:
+        for layer in settings.policy:
+            _check_roles(layer, known=settings.roles is not None)
         self._manager = manager
         self._settings = settings
         self._open_model = open_model
@@ -128,6 +131,7 @@ class CodingAgentBuilder:
             checkpoint=await self.workspaces.checkpoint(session, workspace) if self._settings.checkpoints else None,
             servers=self._servers(session, workspace, more=project.servers),
             instruction=coding_instruction(workspace, project_text=await asyncio.to_thread(project_text, workspace)),
+            roles=self._settings.roles,
             limits=_limits(_limits(self._settings.limits, project.limits), metadata.get("limits")),
         )
         await self._fit_window(session, model)
@@ -196,6 +200,13 @@ class CodingAgentBuilder:
         policy = policy_for(model, policy=self._manager.policy)
         if session.policy != policy:
             await session.set_policy(policy)
+
+
+def _check_roles(layer: PolicyLayer, *, known: bool) -> None:
+    """Refuse rules about roles where nobody says who has which: a deny that never matches is worse than none."""
+    about = next((rule for rule in layer.rules if rule.role is not None), None)
+    if about is not None and not known:
+        raise ConfigurationError(reason=f"the rule {str(about)!r} is about a role, and nothing here says who has which")
 
 
 def _repository(workspace: LocalWorkspace) -> tuple[Path, ...]:

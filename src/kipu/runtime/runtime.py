@@ -35,6 +35,7 @@ class Runtime:
         channel_policies: Mapping[str, PolicyChoice] | None = None,
         default_policy: PolicyChoice = None,
         delivering: Collection[str] = (),
+        may_approve_own: bool = False,
         drain_s: float = 0.0,
     ) -> None:
         self.manager = manager
@@ -45,7 +46,7 @@ class Runtime:
         )
         builder.orchestrator = self.orchestrator
         self.worker = Worker(manager, self.orchestrator, max_turns=max_turns, accepts=accepts)
-        self.desk = ApprovalDesk(manager, grants=builder.grants, wake=self.worker.wake)
+        self.desk = ApprovalDesk(manager, grants=builder.grants, wake=self.worker.wake, may_approve_own=may_approve_own)
         self.bus = MessageBus(
             manager,
             wake=self.worker.wake,

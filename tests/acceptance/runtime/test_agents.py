@@ -9,14 +9,17 @@ from typing import Any
 
 import pytest
 
-from kipu.errors import SessionNotFoundError
+from kipu.errors import ConfigurationError, ModelNameError, SessionNotFoundError
 from kipu.events.conversation import ToolResultEvent, UserMessageEvent
 from kipu.events.turn import TurnFinishedEvent
 from kipu.manager.manager import SessionManager
 from kipu.manager.session import Session
 from kipu.ports.model import ModelRequest
+from kipu.ports.principal import Principal
 from kipu.runtime.agent_builder import AgentSettings
 from kipu.runtime.orchestrator import Orchestrator
+from kipu.runtime.policy.policy_rule import PolicyRule
+from kipu.runtime.policy.tool_policy import PolicyLayer
 from kipu.runtime.runtime import Runtime
 from kipu.testing.scripted_model import ScriptedCall, ScriptedModelClient, ScriptedReply
 from kipu.wiring import open_manager, open_runtime
@@ -191,7 +194,6 @@ async def test_session_settings_reach_the_tools(tmp_path: Path) -> None:
 
 async def test_model_that_cannot_be_opened_fails_the_turn_and_not_the_worker(tmp_path: Path) -> None:
     """A session whose model is not there gets a failed turn that says so; other sessions are served."""
-    from kipu.errors import ModelNameError
 
     def open_model(name: str | None) -> ScriptedModelClient:
         if name == "nowhere:x":
@@ -236,3 +238,34 @@ async def test_turn_that_is_handed_over_goes_on_elsewhere(tmp_path: Path) -> Non
         assert finished.outcome == "completed"
         assert time.monotonic() - began_s < 10
         assert [event.is_error for event in await of_type(session, ToolResultEvent)] == [False]
+
+
+async def test_rules_about_roles_hold_for_who_wrote(tmp_path: Path) -> None:
+    """A rule about a role is asked with the roles that whoever wrote the message has now (A19)."""
+    policy = (PolicyLayer("organisation", (PolicyRule("deny", tool="list_dir", role="guest"),)),)
+
+    def roles(principal_id: str, _tenant: str) -> frozenset[str]:
+        return frozenset({"guest"}) if principal_id == "eve" else frozenset()
+
+    async with (
+        await open_manager("memory://") as manager,
+        coding(manager, tmp_path, calling("list_dir"), policy=policy, roles=roles) as run,
+    ):
+        refused: dict[str, bool] = {}
+        for name in ("ada", "eve"):
+            who = Principal(name, "acme")
+            session = await manager.get_or_create(f"web:{name}", principal=who)
+            await session.add_event(UserMessageEvent(content="list", queued=True), principal=who)
+            run.worker.wake(session.session_id)
+            await run.worker.until_idle()
+            events = [event async for event in session.events(principal=who)]
+            refused[name] = any(isinstance(event, ToolResultEvent) and event.synthetic == "denied" for event in events)
+        assert refused == {"ada": False, "eve": True}
+
+
+async def test_rules_about_roles_need_somebody_who_knows_them(tmp_path: Path) -> None:
+    """Where nobody says who has which role, a rule about one is refused at once, rather than never matching (A19)."""
+    policy = (PolicyLayer("organisation", (PolicyRule("deny", tool="*", role="guest"),)),)
+    async with await open_manager("memory://") as manager:
+        with pytest.raises(ConfigurationError, match="role"):
+            coding(manager, tmp_path, [], policy=policy)
