@@ -28,6 +28,12 @@ def aes_gcm(key: bytes) -> Any:
     return AESGCM(key)
 
 
+def _invalid_tag() -> type[Exception]:
+    from cryptography.exceptions import InvalidTag
+
+    return InvalidTag
+
+
 class AesGcmCipher:
     """Seal and open one session's bytes: epoch, random nonce, ciphertext, tag; bound to session, epoch and context (EN-2).
 
@@ -41,6 +47,7 @@ class AesGcmCipher:
         newest = max(data_keys)
         self._newest, self._newest_binding = self._keys[newest]
         self._newest_epoch = newest.to_bytes(_EPOCH_BYTES, "big")
+        self._invalid = _invalid_tag()
         self._chain_key = hmac.digest(data_keys[min(data_keys)], _CHAIN, "sha256")
 
     def seal(self, plain: bytes, context: bytes) -> bytes:
@@ -57,8 +64,6 @@ class AesGcmCipher:
             raise SealBrokenError(store="", reason="too short", session_id=self._session_id, where="a sealed value")
         if known is None:
             raise DataKeyMissingError(store="", session_id=self._session_id, reason=f"there is none of epoch {epoch}")
-        from cryptography.exceptions import InvalidTag
-
         primitive, binding = known
         try:
             plain: bytes = primitive.decrypt(
@@ -66,7 +71,7 @@ class AesGcmCipher:
                 sealed[_EPOCH_BYTES + _NONCE_BYTES :],
                 binding + context,
             )
-        except InvalidTag as error:
+        except self._invalid as error:
             raise SealBrokenError(
                 store="", reason="its tag does not fit", session_id=self._session_id, where="a sealed value"
             ) from error
@@ -100,7 +105,7 @@ class NameCipher:
         known = self._known.get(term)
         if known is not None:
             return known
-        running = hashlib.blake2b(key=self._terms_key, digest_size=5)
+        running = hashlib.blake2b(key=self._terms_key, digest_size=4)
         steps = [*term[: self._MAX_STEPS]]
         if len(term) > self._MAX_STEPS:
             steps.append(term[self._MAX_STEPS :])
@@ -146,7 +151,7 @@ _PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
 
 
 def _letters(data: bytes) -> str:
-    """Return base32 in lower case, two letters for each ten bits (the length must be a multiple of five bytes)."""
+    """Return base32 in lower case, two letters for each whole ten bits."""
     number = int.from_bytes(data, "big")
     count = len(data) * 8 // 10
     return "".join([_PAIRS[number >> (10 * (count - 1 - at)) & 1023] for at in range(count)])

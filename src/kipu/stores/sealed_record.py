@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import binascii
 from typing import Any
 
 import orjson
@@ -13,6 +14,7 @@ from kipu.stores.sealed_head import context_of, open_text, seal_text
 
 _NAME = "$sealed"
 _START, _END = b'{"$sealed":"', b'"}'
+_WHOLE = _START + b"~"
 
 
 def seal_record(record: Record, cipher: SessionCipher, *, fields: frozenset[str] | None = None) -> Record:
@@ -21,8 +23,13 @@ def seal_record(record: Record, cipher: SessionCipher, *, fields: frozenset[str]
         clear = _object(record.body)
         if clear is not None and _NAME not in clear:
             return _seal_fields(record, cipher, clear=clear, fields=fields)
-    sealed = seal_text(cipher, record.body, context=_context(record, b""))
-    return record._replace(body=_START + sealed.encode("ascii") + _END)
+    sealed = binascii.b2a_base64(cipher.seal(record.body, _context(record, b"")), newline=False)
+    return _with_body(record, b"".join((_WHOLE, sealed, _END)))
+
+
+def _with_body(record: Record, body: bytes) -> Record:
+    event_id, event_type, timestamp, _, tokens, turn_id, trace_id, principal, v, urgent = record
+    return Record(event_id, event_type, timestamp, body, tokens, turn_id, trace_id, principal, v, urgent)
 
 
 def _seal_fields(record: Record, cipher: SessionCipher, *, clear: dict[str, Any], fields: frozenset[str]) -> Record:
@@ -36,18 +43,18 @@ def open_event(event: StoredEvent, cipher: SessionCipher, *, fields: frozenset[s
     record = event.record
     body = record.body
     try:
-        if body.startswith(_START) and body.endswith(_END):
+        if fields is None and body.startswith(_WHOLE) and body.endswith(_END):
+            opened = cipher.open(binascii.a2b_base64(body[len(_WHOLE) : -len(_END)]), _context(record, b""))
+            return StoredEvent(event.seq, event.session_id, _with_body(record, opened))
+        if fields is not None and body.startswith(_START) and body.endswith(_END):
             sealed = body[len(_START) : -len(_END)].decode("ascii", "replace")
-            if fields is not None:
-                return StoredEvent(event.seq, event.session_id, _open_chosen(record, cipher, clear={}, sealed=sealed))
-            opened = open_text(cipher, sealed, context=_context(record, b""))
-            return StoredEvent(event.seq, event.session_id, record._replace(body=opened))
+            return StoredEvent(event.seq, event.session_id, _open_chosen(record, cipher, clear={}, sealed=sealed))
         clear = _object(body)
         if fields is None or clear is None or _NAME not in clear:
             raise SealBrokenError(store="", reason="", session_id=event.session_id, where="")
         sealed = clear.pop(_NAME)
         return StoredEvent(event.seq, event.session_id, _open_chosen(record, cipher, clear=clear, sealed=sealed))
-    except SealBrokenError as error:
+    except (SealBrokenError, binascii.Error) as error:
         where = f"event {event.seq}"
         raise SealBrokenError(
             store="", reason=f"{where} of {event.session_id} is not as sealed", session_id=event.session_id, where=where

@@ -95,6 +95,20 @@ async def test_a_head_without_its_tag_is_found() -> None:
     assert await break_after(lambda log: log, altered) == ChainBreak("s1", 9, "head")
 
 
+async def test_a_store_set_back_whole_holds() -> None:
+    """A log cut to an earlier state together with the head of that state is not found, as the page says (EN-23)."""
+    store, inner = await chained()
+    say = subject()
+    await say.begin(store, "s1")
+    memory = inner.inner
+    assert isinstance(memory, MemoryStore)
+    before = memory._sessions["s1"].row
+    await say.say(store, "s1")
+    memory._sessions["s1"].events.pop()
+    memory._sessions["s1"].row = before
+    assert await inner.chain_break("s1") is None
+
+
 async def test_verify_reports_the_break(tmp_path: Path) -> None:
     """`verify` of a whole store has the chain's break among its damage, and none where it holds (C20, C16, EN-21)."""
     store, inner = await chained()
