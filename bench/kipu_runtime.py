@@ -66,6 +66,7 @@ class Place:
     bus: MessageBus
     worker: Worker
     orchestrator: Orchestrator
+    model: ScriptedModelClient
 
     async def say(self, chat: str, text: str = "Look at it, please.") -> str:
         message = InboundEvent(channel="bench", chat_id=chat, sender_id="ada", content=text)
@@ -73,14 +74,15 @@ class Place:
 
 
 @asynccontextmanager
-async def running(url: str, script: Callable[[ModelRequest], ScriptedReply], **limits: int) -> AsyncIterator[Place]:
+async def running(
+    url: str, script: Callable[[ModelRequest], ScriptedReply], *, max_agents: int = 128, **limits: int
+) -> AsyncIterator[Place]:
     async with await open_manager(url) as manager:
-        orchestrator = Orchestrator(
-            manager, Builder(manager, ScriptedModelClient(script)), monotonic_s=time.monotonic, max_agents=2_000
-        )
+        model = ScriptedModelClient(script)
+        orchestrator = Orchestrator(manager, Builder(manager, model), monotonic_s=time.monotonic, max_agents=max_agents)
         worker = Worker(manager, orchestrator, **limits)
         async with worker:
-            yield Place(manager, MessageBus(manager, wake=worker.wake), worker, orchestrator)
+            yield Place(manager, MessageBus(manager, wake=worker.wake), worker, orchestrator, model)
         await orchestrator.close()
 
 
@@ -188,7 +190,7 @@ async def _many(url: str, *, slow: int, short: int) -> dict[str, float]:
         wait: Callable[[], Awaitable[object]] | None = release.wait if is_slow else None
         return ScriptedReply("Seen.", before=wait)
 
-    async with running(url, script, max_turns=slow + 10) as place:
+    async with running(url, script, max_turns=slow + 10, max_agents=slow + 10) as place:
         await place.say("warm")
         await place.worker.until_idle()
         memory = Memory()
@@ -202,15 +204,34 @@ async def _many(url: str, *, slow: int, short: int) -> dict[str, float]:
         starts_s = [await _short_start(place, f"short-{number}") for number in range(short)]
         release.set()
         await place.worker.until_idle()
-        await place.orchestrator.close()
-        idle_kb = _settled_mb(memory) * 1024 / slow
     return {
         "at_once": at_once,
         "short_start_ms": statistics.median(starts_s) * 1000,
         "short_worst_ms": max(starts_s) * 1000,
         "live_kb": live_kb,
-        "idle_kb": idle_kb,
     }
+
+
+def idle(directory: Path, *, store: str, sessions: int) -> dict[str, float]:
+    """Measure what each session that had its turn leaves in the process, once as many are kept as are kept at most."""
+    return asyncio.run(_idle(store_url(store, directory, durability="os"), sessions))
+
+
+async def _idle(url: str, sessions: int) -> dict[str, float]:
+    async with running(url, lambda _request: ScriptedReply("Seen.")) as place:
+        await _talk(place, 0, 500)
+        memory = Memory()
+        await _talk(place, 500, 500 + sessions)
+        return {"idle_kb": _settled_mb(memory) * 1024 / sessions}
+
+
+async def _talk(place: Place, start: int, end: int) -> None:
+    for number in range(start, end):
+        await place.say(f"chat-{number}")
+        if number % 20 == 0:
+            await place.worker.until_idle()
+    await place.worker.until_idle()
+    place.model.requests.clear()  # the scripted one remembers what it was asked
 
 
 async def _short_start(place: Place, chat: str) -> float:

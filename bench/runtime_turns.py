@@ -44,7 +44,10 @@ def figure(options: argparse.Namespace) -> Figure:
         bounds.append(Bound(f"{name}: at once", name, "at_once", slow, at_least=True))
         bounds.append(Bound(f"{name}: a short one starts, ms", name, "short_start_ms", 50.0))
         bounds.append(Bound(f"{name}: kB a live session", name, "live_kb", 1024.0))
-        bounds.append(Bound(f"{name}: kB an idle session", name, "idle_kb", 20.0))
+        name = f"kipu {store}, idle sessions"
+        idle: dict[str, object] = {"store": store, "sessions": slow}
+        contestants.append(Contestant(name, "bench.kipu_runtime:idle", idle, "kipu"))
+        bounds.append(Bound(f"{name}: kB each", name, "idle_kb", 20.0))
     return Figure("runtime_turns", "the runtime (medians)", contestants, METRICS, bounds)
 
 
