@@ -200,6 +200,35 @@ def test_always_is_not_asked_again_and_can_be_revoked(kipu: CommandLine, start: 
     assert len(of_type(kipu, kipu.ids()[0], "approval_request")) == 2
 
 
+def test_a_line_joins_the_running_turn_where_that_is_set(kipu: CommandLine, start: Starter) -> None:
+    """With `busy = steer` a line typed meanwhile joins the turn at its next boundary, as `/steer` does (C12)."""
+    kipu.environment["KIPU_BUSY"] = "steer"
+    terminal = start(kipu, "chat")
+    terminal.wait_for(READY)
+    ask_for(terminal, "run `until test -e go; do sleep 0.1; done`")
+    terminal.type("y")
+    terminal.wait_for("working")
+    terminal.type("how many messages?")
+    terminal.wait_for("queued (1)")
+    (kipu.home / "go").touch()
+    terminal.wait_for("your message joined the turn")
+    terminal.wait_for("my window holds", then=">")
+    assert [event["outcome"] for event in of_type(kipu, kipu.ids()[0], "turn_finished")] == ["completed"]
+
+
+def test_leaving_in_the_middle_of_a_turn_says_where_it_goes_on(kipu: CommandLine, start: Starter) -> None:
+    """Ctrl-D while a command runs ends the command and the chat; the turn stays open and is named (B49, C14)."""
+    terminal = start(kipu, "chat")
+    terminal.wait_for(READY)
+    ask_for(terminal, "run `sleep 300`")
+    terminal.type("y")
+    terminal.wait_for("● shell sleep 300")
+    terminal.keys("C-d")
+    terminal.wait_for("ended with 0")
+    assert "is left in the middle of its turn" in terminal.screen()
+    assert of_type(kipu, kipu.ids()[0], "turn_finished") == []
+
+
 def test_ctrl_c_twice_ends_the_chat(kipu: CommandLine, start: Starter) -> None:
     """The first Ctrl-C says what the second does; nothing is stored by looking in (situation 67a)."""
     terminal = start(kipu, "chat")

@@ -28,6 +28,11 @@ class AnswerBlocks:
         """Return what is not finished yet."""
         return "\n".join([*self._lines, self._rest] if self._rest else self._lines)
 
+    def last_lines(self, count: int) -> str:
+        """Return the end of the tail, in time that does not grow with it."""
+        lines = self._lines[-count:]
+        return "\n".join([*lines, self._rest] if self._rest else lines)
+
     def feed(self, text: str) -> list[str]:
         """Take a piece and return the blocks that it finished."""
         *lines, self._rest = (self._rest + text).split("\n")

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 ESCAPE_WAIT_S = 0.2  # what comes within it belongs to a key of several bytes, such as Alt-Enter
 AGAIN_S = 2.0  # a second Ctrl-C within it ends
 TICK_S = 0.12
+REDRAW_S = 0.04  # at most so often, however fast an answer streams
 _STYLE = Style.from_dict(
     {
         "prompt": "bold ansicyan",
@@ -69,6 +70,7 @@ class EditedLines:
         )
         self._prompt.app.timeoutlen = ESCAPE_WAIT_S
         self._prompt.app.ttimeoutlen = ESCAPE_WAIT_S / 2
+        self._prompt.app.min_redraw_interval = REDRAW_S
 
     async def __aiter__(self) -> AsyncIterator[str]:
         """Yield what is entered, until Ctrl-D or the second Ctrl-C."""

@@ -13,6 +13,7 @@ from kipu.interop.printable import printable
 TAIL_LINES = 8
 THOUGHT_LINES = 3
 OUTPUT_KEPT = 8_000
+LOOKED_AT = 8_000  # characters of a tail: what stands before them is not in its last lines
 _TURNING = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 Line = tuple[str, str]  # style, text
 
@@ -98,6 +99,6 @@ def _wrapped(text: str, width: int) -> list[str]:
     from rich.cells import chop_cells
 
     lines: list[str] = []
-    for line in printable(text).expandtabs(4).split("\n")[-TAIL_LINES * 2 :]:
+    for line in printable(text[-LOOKED_AT:]).expandtabs(4).split("\n")[-TAIL_LINES * 2 :]:
         lines += chop_cells(line, max(10, width - 1)) or [""]
     return lines

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kipu.cli.chat.answer_blocks import AnswerBlocks
-from kipu.cli.chat.live_area import LiveArea
+from kipu.cli.chat.live_area import TAIL_LINES, LiveArea
 from kipu.cli.chat.questions import OPTIONS, Question
 from kipu.cli.chat.screen import Screen, Work
 from kipu.interop.printable import printable, printable_line
@@ -57,7 +57,7 @@ class TerminalScreen(Screen):
         """Print the paragraphs that this piece finishes; the rest moves."""
         self._end_thought()
         blocks = self._blocks.feed(text)
-        self._print_blocks(blocks, tail=self._blocks.tail)
+        self._print_blocks(blocks, tail=self._blocks.last_lines(TAIL_LINES))
 
     def thought(self, text: str) -> None:
         """Show the next piece of reasoning, dimmed."""

@@ -65,7 +65,7 @@ class TurnView:
         self._session = session
         self._own = own
         self._worker = worker
-        self._streamed = ""
+        self._has_streamed = False
         self._outputs: dict[str, str] = {}
         self.seen_seq = session.history.last_seq
         self.turn: ShownTurn | None = None
@@ -132,7 +132,7 @@ class TurnView:
         ours = event.worker == self._worker or bool(self._own.intersection(event.consumes))
         self.turn, self.runs = ShownTurn(event.turn_id, list(event.consumes), is_ours=ours), True
         self.calls.clear()
-        self._streamed = ""
+        self._has_streamed = False
 
     def _steered(self, event: TurnSteeredEvent) -> None:
         if self.turn is not None:
@@ -168,14 +168,14 @@ class TurnView:
         if not self.is_shown:
             return
         if isinstance(news.event, TextDelta):
-            self._streamed += news.event.text
+            self._has_streamed = True
             self._screen.piece(news.event.text)
         elif isinstance(news.event, ReasoningDelta):
             self._screen.thought(news.event.text)
 
     def _retry(self, news: RetryNews) -> None:
-        if self._streamed:
-            self._streamed = ""
+        if self._has_streamed:
+            self._has_streamed = False
             self._screen.forget_message()
         self._screen.say(f"{news.reason} Asking again in {news.wait_s:.0f} s", style="yellow")
 
@@ -184,10 +184,10 @@ class TurnView:
         if self.turn is not None:
             self.turn.answer = event
         if self.is_shown:
-            if not self._streamed and text:
+            if not self._has_streamed and text:
                 self._screen.piece(text)  # another process asked the model
             self._screen.end_message()
-        self._streamed = ""
+        self._has_streamed = False
 
     def _user(self, event: UserMessageEvent) -> None:
         if self._screen.is_terminal and event.seq not in self._own:
