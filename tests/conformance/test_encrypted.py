@@ -48,3 +48,13 @@ class TestChained(StoreConformance):
     def make_place(self, folder: Path) -> Place:
         """Return a chained and encrypted database."""
         return UrlPlace(f"sqlite:///{folder}/store.db?encrypt=env:KIPU_TEST_KEY&chain=on", root=folder)
+
+
+@pytest.mark.long
+class TestEncryptedFallback(StoreConformance):
+    """A database with a spool beside it does so too under encryption (A49)."""
+
+    def make_place(self, folder: Path) -> Place:
+        """Return a pair, both under seal."""
+        url = f"sqlite:///{folder}/store.db?encrypt=env:KIPU_TEST_KEY&fallback=jsonl:///{folder}/spool"
+        return UrlPlace(url, root=folder)

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
+from weakref import WeakValueDictionary
 
 from kipu.errors import (
     BlobNotFoundError,
@@ -66,7 +67,7 @@ class EncryptedStore(WrappedStore):
         self.store_keys = keys
         self._fields = fields
         self._hide_broken = hide_broken
-        self._placing = asyncio.Lock()
+        self._placing: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
     def describe(self) -> StoreDescription:
         """Return what the inner store is, and what is sealed."""
@@ -218,7 +219,7 @@ class EncryptedStore(WrappedStore):
         if await self.inner.head(session_id) is None:
             raise SessionNotFoundError(session_id=session_id)
         digest = hashlib.sha256(data).hexdigest()
-        async with self._placing:
+        async with self._placing.setdefault((session_id, digest), asyncio.Lock()):
             known = await self.store_keys.blob_place(session_id, digest)
             if known is not None and known in await self.inner.blobs(session_id):
                 return digest

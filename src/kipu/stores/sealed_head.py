@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import binascii
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -65,14 +65,18 @@ def seal_patch(patch: HeadPatch, cipher: SessionCipher, *, keys: StoreKeys) -> H
         set={name: _seal_field(name, value, cipher=cipher, keys=keys) for name, value in patch.set.items()},
         default={name: _seal_field(name, value, cipher=cipher, keys=keys) for name, value in patch.default.items()},
         merge={
-            name: _seal_names(changes, cipher, keys=keys, field=name) if name not in CLEAR else changes
+            name: _seal_names(changes, cipher, keys=keys, field=name, removes=True) if name not in CLEAR else changes
             for name, changes in patch.merge.items()
         },
-        previews=[
-            (index, kind, seal_text(cipher, text.encode("utf-8", "surrogatepass"), context=context_of("preview", kind)))
-            for index, kind, text in patch.previews
-        ],
+        previews=_seal_previews(patch.previews, cipher),
     )
+
+
+def _seal_previews(previews: Sequence[Any], cipher: SessionCipher) -> list[tuple[int, str, str]]:
+    return [
+        (at, kind, seal_text(cipher, text.encode("utf-8", "surrogatepass"), context=context_of("preview", kind)))
+        for at, kind, text in previews
+    ]
 
 
 def _refuse_text(patch: HeadPatch) -> None:
@@ -90,22 +94,25 @@ def _seal_field(name: str, value: Any, *, cipher: SessionCipher, keys: StoreKeys
     if name == "tags":
         sealed = seal_text(cipher, orjson.dumps(list(value)), context=context_of("tags"))
         return [*(_blind_tag(keys, tag) for tag in value), sealed]
+    if name == "previews":  # a copy sets them as rows have them
+        return [list(preview) for preview in _seal_previews(value, cipher)]
     if name in _TEXTS and isinstance(value, str):
         return seal_text(cipher, value.encode("utf-8", "surrogatepass"), context=context_of(name))
     return {_OBJECT: seal_text(cipher, orjson.dumps(value), context=context_of(name))}
 
 
 def _seal_names(
-    changes: Mapping[str, Any], cipher: SessionCipher, *, keys: StoreKeys, field: str
+    changes: Mapping[str, Any], cipher: SessionCipher, *, keys: StoreKeys, field: str, removes: bool = False
 ) -> dict[str, str | None]:
-    """Return two names for each: a hash of the value to be found by, and name and value sealed. None still removes."""
+    """Return two names for each: a hash of the value to be found by, and name and value sealed; None removes both where it `removes`."""
     sealed: dict[str, str | None] = {}
     for name, value in changes.items():
         blind = _blind_name(keys, name)
-        gone = value is None
-        sealed[f"i{blind}"] = None if gone else _blind_value(keys, name, value)
+        sealed[f"i{blind}"] = None if value is None else _blind_value(keys, name, value)
         plain = orjson.dumps([name, value])
-        sealed[f"s{blind}"] = None if gone else seal_text(cipher, plain, context=context_of(field, blind))
+        sealed[f"s{blind}"] = (
+            None if value is None and removes else seal_text(cipher, plain, context=context_of(field, blind))
+        )
     return sealed
 
 

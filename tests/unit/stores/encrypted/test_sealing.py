@@ -383,6 +383,26 @@ async def test_text_in_an_ordered_operation_is_refused() -> None:
         await say.say(store, "s1", head=HeadPatch(max={"field_of_tomorrow": "text"}))
 
 
+async def test_names_without_a_value_come_back(tmp_path: Path) -> None:
+    """A metadata name set to nothing stays, one merged to nothing goes, and numbers that are equal are found (EN-4)."""
+    store = await opened(f"sqlite:///{tmp_path}/store.db")
+    say = subject()
+    await say.begin(store, "s1", metadata={"none": None, "n": 2.0, "deep": {"b": [1, None], "a": "x"}, "gone": True})
+    await say.say(store, "s1", head=HeadPatch(merge={"metadata": {"gone": None}}))
+    head = await store.head("s1")
+    assert head is not None
+    assert head.metadata == {"none": None, "n": 2.0, "deep": {"b": [1, None], "a": "x"}}
+    cases: list[tuple[dict[str, Any], int]] = [
+        ({"n": 2}, 1),
+        ({"n": True}, 0),
+        ({"none": None, "ghost": None}, 1),
+        ({"gone": True}, 0),
+    ]
+    for metadata, found in cases:
+        assert len((await store.list(SessionQuery(metadata=metadata))).items) == found, metadata
+    await store.close()
+
+
 async def test_a_blob_whose_place_was_forgotten_is_found(tmp_path: Path) -> None:
     """A blob kept just before a kill, its place not yet remembered, is listed and read (C16, EN-7)."""
     store = await opened(f"sqlite:///{tmp_path}/store.db")
