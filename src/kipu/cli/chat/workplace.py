@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kipu.runtime.workspaces.provision import WorkspaceProvision
 
 LOOKED_AT = 200
-LIVELY_S = 3600
+LIVELY_S = 900
 _STATES = {
     "missing": ("the directory {root} is gone; bring it back, or choose another with /cwd DIR", "red"),
     "moved": ("the directory was moved; it is now {root}", "yellow"),
@@ -77,7 +77,7 @@ async def standing_of_place(session: Session, *, provision: WorkspaceProvision) 
 
 
 async def neighbours_notice(session: Session, *, manager: SessionManager, known: Collection[str] = ()) -> str | None:
-    """Return a notice where sessions other than those `known` used the same files within the last hour (B41)."""
+    """Return a notice where sessions other than those `known` used the same files within the last quarter of an hour (B41)."""
     from kipu.runtime.workspaces.record import WorkspaceRecord, sharing
 
     record = session.head.workspace
@@ -95,4 +95,4 @@ async def neighbours_notice(session: Session, *, manager: SessionManager, known:
     named = ", ".join(f"“{other.title[:40]}” ({other.session_id[-6:]})" for other in shared[:2])
     number = "another session" if len(shared) == 1 else f"{len(shared)} other sessions"
     working = f", {at_work} with an open turn" if at_work else ""
-    return f"{number} used the same files within the hour{working}: {named}"
+    return f"{number} used the same files a moment ago{working}: {named}"
