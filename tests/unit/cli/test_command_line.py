@@ -47,6 +47,7 @@ def test_help_lists_every_command(kipu_sqlite: CommandLine) -> None:
         "restore",
         "erase",
         "verify",
+        "scan",
         "conformance",
         "config",
     ]

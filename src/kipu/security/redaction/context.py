@@ -72,8 +72,15 @@ def _authorised(value: bytes) -> bool:
 
 
 def _said(value: bytes) -> bool:
+    """Judge what people call a password in a sentence: a word with a digit in it."""
     has_digit = any(48 <= byte <= 57 for byte in value)
-    return has_digit and classes_in(value) >= 2 and (is_password(value) or (value.isalnum() and not is_stand_in(value)))
+    return (
+        has_digit
+        and len(value) >= 6
+        and classes_in(value) >= 2
+        and not is_stand_in(value)
+        and not value.startswith(b"[")
+    )
 
 
 def _assigned(value: bytes) -> bool:

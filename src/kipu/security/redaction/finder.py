@@ -39,6 +39,7 @@ class Finder:
         self._custom = [(name, engine.pattern(text)) for name, text in custom]
         self._known = engine.literals(known)
         self._known_lengths = [len(form) for form in known]
+        self.longest_literal = max([24, *self._known_lengths, *(len(a) for rule in rules for a in rule.anchors)])
         names = {KNOWN_RULE, "secret-manifest", *(rule.name for rule in rules), *(name for name, _ in custom)}
         self._marker = marker_pattern(names | {"password", "token"})
 
@@ -59,6 +60,11 @@ class Finder:
             return []
         return _merged(_outside(spans, [found.span() for found in self._marker.finditer(data)]))
 
+    def leads(self, data: bytes) -> list[int]:
+        """Return where literals stand that lead to rules, and known secrets."""
+        found = [*self._known.find(data), *self._exact.literals.find(data), *self._folded.literals.find(data.lower())]
+        return sorted(at for at, _ in found)
+
 
 class _Anchors:
     """Rules by the literals that lead to them."""
@@ -69,13 +75,13 @@ class _Anchors:
             for anchor in rule.anchors:
                 by_anchor[anchor.encode()].append((number, rule, pattern))
         self._rules = list(by_anchor.values())
-        self._literals = engine.literals(list(by_anchor))
+        self.literals = engine.literals(list(by_anchor))
 
     def spans(self, data: bytes, looked_at: bytes) -> list[Span]:
         """Return what the rules find in `data` where their literals are in `looked_at`."""
         spans = []
         done: dict[int, int] = {}
-        for at, index in self._literals.find(looked_at):
+        for at, index in self.literals.find(looked_at):
             for number, rule, pattern in self._rules[index]:
                 if at < done.get(number, 0):
                     continue
@@ -125,7 +131,9 @@ def _secret(match: Match) -> tuple[int, int]:
 
 
 def _begins_apart(data: bytes, start: int) -> bool:
-    return start == 0 or data[start - 1] not in _WORD or _ESCAPED.search(data, max(0, start - 12), start) is not None
+    if start == 0 or data[start] not in _WORD or data[start - 1] not in _WORD:
+        return True
+    return _ESCAPED.search(data, max(0, start - 12), start) is not None
 
 
 def _is_apart(data: bytes, start: int, end: int) -> bool:

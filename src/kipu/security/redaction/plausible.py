@@ -13,6 +13,7 @@ _STAND_INS = (
 )  # fmt: skip
 _IDENTIFIER = re.compile(rb"[A-Za-z_][A-Za-z_.:-]*[0-9]?(?:\(.*)?", re.DOTALL)
 _CLASSES = (re.compile(rb"[a-z]"), re.compile(rb"[A-Z]"), re.compile(rb"[0-9]"), re.compile(rb"[^A-Za-z0-9]"))
+_DOTTED = re.compile(rb"[a-z_][a-z0-9_]*(?:\.[a-z_][a-z0-9_]*)+")
 _NUMBER = re.compile(rb"[0-9.,:+-]+")
 _HEX = re.compile(rb"(?:0x)?[0-9a-fA-F-]+")
 
@@ -52,7 +53,7 @@ def is_password(text: bytes) -> bool:
         return False
     if text[-1:] in b"({[,:" or b"(" in text or b"${" in text or b"{{" in text or b"://" in text:
         return False
-    if _NUMBER.fullmatch(text):
+    if _NUMBER.fullmatch(text) or _DOTTED.fullmatch(text):
         return False
     if is_identifier(text):
         return text.count(b"-") >= 2 and len(text) >= 16

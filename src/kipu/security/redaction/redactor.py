@@ -212,6 +212,15 @@ class Redactor:
         """Return where the secrets of a UTF-8 text are."""
         return (self._with_places if places else self._finder).find(data)
 
+    def leads(self, data: bytes) -> list[int]:
+        """Return where something stands that may lead to a secret, in order."""
+        return self._with_places.leads(data)
+
+    @property
+    def longest_literal(self) -> int:
+        """Return how many bytes the longest literal has that is looked for: so many must be seen to know that none is there."""
+        return self._with_places.longest_literal
+
     def replacement(self, rule: str, secret: str) -> str:
         """Return what stands for a secret."""
         if self._hash_key is None:
