@@ -71,7 +71,7 @@ def test_show_gives_facts_and_transcript(kipu: CommandLine) -> None:
     assert "demo model, no AI" in shown
     assert "turn_started" in kipu.run("show", session_id, "--events").stdout
     events = kipu.run("show", session_id, "--json", "--last", "2").json["events"]
-    assert [(event["seq"], event["event_type"]) for event in events] == [(5, "agent_message"), (6, "turn_finished")]
+    assert [(event["seq"], event["event_type"]) for event in events] == [(7, "agent_message"), (8, "turn_finished")]
     assert all(event["timestamp"].endswith("Z") for event in events)
 
 
@@ -101,13 +101,13 @@ def test_search_finds_words_in_english_and_chinese(kipu: CommandLine) -> None:
 def test_fork_and_rewind_print_what_they_made(kipu: CommandLine) -> None:
     """`fork` prints the new id, sharing events without copying; `rewind` undoes turns and removes nothing (C11, A26)."""
     parent = talk(kipu, "one", "two")
-    child = kipu.run("fork", parent, "--at", "6", "--title", "side").stdout.strip()
+    child = kipu.run("fork", parent, "--at", "8", "--title", "side").stdout.strip()
     head = kipu.head(child)
-    assert (head["forked_from"], head["base_seq"], head["title"]) == (parent, 6, "side")
-    assert [event["seq"] for event in head["events"]] == [1, 2, 3, 4, 5, 6, 7]
+    assert (head["forked_from"], head["base_seq"], head["title"]) == (parent, 8, "side")
+    assert [event["seq"] for event in head["events"]] == list(range(1, 10))
     before = kipu.events(parent)
     undone = kipu.run("rewind", parent, "--json").json
-    assert undone["to_seq"] == 7
+    assert undone["to_seq"] == 9
     assert kipu.events(parent)[: len(before)] == before
     assert "two" not in kipu.run("window", parent).stdout
     assert kipu.run("rewind", parent, "--turns", "9").code == 2
@@ -132,7 +132,7 @@ def test_window_shows_what_the_model_is_shown(kipu: CommandLine) -> None:
     """`window` has messages, tokens and adjustments, for every target and under other bounds (C8)."""
     session_id = talk(kipu, "hello", "how many messages?")
     window = kipu.run("window", session_id, "--json").json
-    assert [message["role"] for message in window["messages"]] == ["user", "assistant", "user", "assistant"]
+    assert [message["role"] for message in window["messages"]] == ["system", *["user", "assistant"] * 2]
     assert window["tokens"] > 0
     assert window["adjustments"] == []
     assert window["policy"] == kipu.run("replay", session_id, "--json").json["window"]["policy"]
@@ -166,7 +166,7 @@ def test_replay_checks_the_digest_of_a_past_call(kipu: CommandLine) -> None:
     first = kipu.run("replay", session_id, "--turn", "1", "--json").json
     assert first["matches"] is True
     assert first["digest"] == first["window"]["digest"]
-    assert [message["content"][0]["text"] for message in first["messages"]] == ["hello"]
+    assert [message["content"][0]["text"] for message in first["messages"]][1:] == ["hello"]
     assert "and now?" in kipu.run("replay", session_id).stdout
     assert [each["matches"] for each in kipu.run("replay", session_id, "--all", "--json").json] == [True, True]
     assert kipu.run("replay", session_id, "--turn", "7").code == 2
@@ -217,7 +217,7 @@ def test_stats_count_store_and_session(kipu: CommandLine) -> None:
     """`stats` counts the store from its heads, and a session by its events."""
     session_id = talk(kipu, "hello")
     store = kipu.run("stats", "--json").json
-    assert (store["sessions"], store["events"], store["statuses"]) == (1, 6, {"active": 1})
+    assert (store["sessions"], store["events"], store["statuses"]) == (1, 8, {"active": 1})
     session = kipu.run("stats", session_id, "--json").json
     assert session["types"]["agent_message"] == 1
     assert session["model_usage"]["output_tokens"] > 0
@@ -228,7 +228,7 @@ def test_export_writes_lines_markdown_and_html(kipu: CommandLine) -> None:
     """Exports hold everything that was said; HTML has no scripts, and control characters are not obeyed (situation 65)."""
     session_id = talk(kipu, "<script>alert(1)</script> \x1b[2J")
     lines = [json.loads(line) for line in kipu.run("export", session_id).stdout.splitlines()]
-    assert [line["seq"] for line in lines] == [1, 2, 3, 4, 5, 6]
+    assert [line["seq"] for line in lines] == list(range(1, 9))
     page = kipu.home / "page.html"
     assert kipu.run("export", session_id, "-o", str(page)).code == 0
     text = page.read_text(encoding="utf-8")
@@ -286,7 +286,7 @@ def test_copy_moves_a_store_and_goes_on(kipu: CommandLine) -> None:
     session_id = talk(kipu, "hello")
     target = f"jsonl:///{kipu.home / 'copy'}"
     first = kipu.run("copy", kipu.store, target, "--json").json
-    assert (first["sessions"], first["events"], first["skipped"]) == (1, 6, [])
+    assert (first["sessions"], first["events"], first["skipped"]) == (1, 8, [])
     kipu.chat("more", options=("--continue",))
     assert kipu.run("copy", kipu.store, target, "--json").json["events"] == 5
     copied = CommandLine(kipu.home, target)
