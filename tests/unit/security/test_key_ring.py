@@ -14,10 +14,11 @@ from kipu.errors import (
     KeyUnavailableError,
     NewerFormatError,
     SealBrokenError,
+    SessionErasedError,
     StoreClosedError,
     StoreCorruptError,
 )
-from kipu.security.cipher import NameCipher
+from kipu.security.cipher import AesGcmCipher, NameCipher
 from kipu.security.key_provider import LocalKeys, PassphraseKeys
 from kipu.security.key_vault import KeyVault
 from kipu.security.keys import KeyRing, open_keys
@@ -53,6 +54,20 @@ async def test_the_vault_is_private_and_holds_no_key(tmp_path: Path) -> None:
     assert (tmp_path / "v").stat().st_mode & 0o777 == 0o600
     assert KEY not in (tmp_path / "v").read_bytes()
     await ring.close()
+
+
+async def test_a_shredded_session_gets_no_key_again(tmp_path: Path) -> None:
+    """After `shred`, done twice, neither this ring nor another gives or makes a key for the session (C20, EN-8)."""
+    one, two = await ring_at(tmp_path / "v"), await ring_at(tmp_path / "v")
+    await one.begin("s1")
+    await one.shred("s1")
+    await one.shred("s1")
+    for ring in (one, two):
+        with pytest.raises(SessionErasedError):
+            await ring.begin("s1")
+        with pytest.raises(DataKeyMissingError):
+            await ring.cipher("s1")
+        await ring.close()
 
 
 async def test_old_data_opens_after_a_new_epoch(tmp_path: Path) -> None:
@@ -209,6 +224,29 @@ async def test_a_changed_wrapped_key_is_an_error(tmp_path: Path) -> None:
         await ring.cipher("s1")
     await ring.cipher("s2")
     await ring.close()
+
+
+def test_a_cipher_opens_nothing_of_another_place() -> None:
+    """With the same data key, what was sealed in another session, epoch or context, cut, altered or empty, raises (C20, EN-2)."""
+    here = AesGcmCipher("s1", {1: KEY, 2: KEY}, entropy=ENTROPY)
+    elsewhere = AesGcmCipher("s2", {1: KEY, 2: KEY}, entropy=ENTROPY)
+    sealed = here.seal(b"text", b"c")
+    assert here.open(sealed, b"c") == b"text"
+    for cipher, data, context in [
+        (elsewhere, sealed, b"c"),
+        (here, sealed, b"d"),
+        (here, b"\x00\x00\x00\x01" + sealed[4:], b"c"),
+        (here, sealed[:-1], b"c"),
+        (here, sealed + b"x", b"c"),
+        (here, sealed[:20], b"c"),
+        (here, b"", b"c"),
+        (here, sealed[:20] + bytes([sealed[20] ^ 1]) + sealed[21:], b"c"),
+    ]:
+        with pytest.raises(SealBrokenError):
+            cipher.open(data, context)
+    with pytest.raises(DataKeyMissingError):
+        here.open(b"\x00\x00\x00\x03" + sealed[4:], b"c")
+    assert here.tag(b"x") == AesGcmCipher("s1", {1: KEY}, entropy=ENTROPY).tag(b"x")
 
 
 def test_terms_keep_their_starts_and_nothing_else() -> None:
