@@ -19,8 +19,8 @@ from kipu.events.turn import TurnStartedEvent
 from kipu.ports.model import ModelRequest
 from kipu.ports.tool import JsonObject, ToolContext, ToolPreview, ToolResult, ToolSpec
 from kipu.runtime.agent import Agent, AgentParts
-from kipu.runtime.bus import MessageBus
-from kipu.runtime.inbound import InboundEvent
+from kipu.runtime.messages.bus import MessageBus
+from kipu.runtime.messages.inbound import InboundEvent
 from kipu.runtime.orchestrator import Orchestrator
 from kipu.runtime.tools.toolbox import Toolbox
 from kipu.runtime.worker import Worker

@@ -193,7 +193,7 @@ def token_counter(name: str) -> TokenCounter | None:
         raise ConfigurationError(reason=f"tokens are counted by one of {', '.join(TOKEN_COUNTERS)}, not {name!r}")
     if name == "estimate":
         return None
-    from kipu.runtime.exact_tokens import exact_counter
+    from kipu.runtime.models.exact_tokens import exact_counter
 
     return exact_counter()
 

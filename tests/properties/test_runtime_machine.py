@@ -18,8 +18,8 @@ from kipu.events.conversation import UserMessageEvent
 from kipu.events.turn import TurnStartedEvent, TurnSteeredEvent
 from kipu.manager.session import Session
 from kipu.ports.model import ModelRequest
-from kipu.runtime.bus import MessageBus
-from kipu.runtime.inbound import InboundEvent
+from kipu.runtime.messages.bus import MessageBus
+from kipu.runtime.messages.inbound import InboundEvent
 from kipu.session.busy import MODES
 from kipu.testing.fakes import FakeClock
 from kipu.testing.scripted_model import ScriptedCall, ScriptedModelClient, ScriptedReply, results_of, texts_of

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from kipu.events.turn import TurnFinishedEvent
     from kipu.manager.manager import SessionManager
     from kipu.manager.session import Session
-    from kipu.runtime.control import ControlLane
-    from kipu.runtime.waiting import QueuedMessage
+    from kipu.runtime.messages.control import ControlLane
+    from kipu.runtime.messages.waiting import QueuedMessage
 
 app = typer.Typer(add_completion=False)
 STOP_WAIT_S = 10.0  # for the process that runs the turn
@@ -107,8 +107,8 @@ async def _stop(invocation: Invocation, text: str) -> None:
 async def _close(invocation: Invocation, manager: SessionManager, session: Session) -> bool:
     """End a turn that nobody runs, here and now; False where somebody has it after all."""
     from kipu.cli.serving import runtime_for
-    from kipu.runtime.session_turns import SessionTurns
-    from kipu.runtime.turn_control import TurnControl
+    from kipu.runtime.turns.session_turns import SessionTurns
+    from kipu.runtime.turns.turn_control import TurnControl
 
     async with runtime_for(invocation, manager, serves=lambda _session_id: False) as runtime:
         if not await session.lock.try_acquire():
@@ -247,6 +247,6 @@ async def _send(invocation: Invocation, text: str, message: str, *, policy: str 
 
 
 def _control(manager: SessionManager) -> ControlLane:
-    from kipu.runtime.control import ControlLane
+    from kipu.runtime.messages.control import ControlLane
 
     return ControlLane(manager, wake=lambda _session_id: None)

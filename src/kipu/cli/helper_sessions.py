@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING
 
 from kipu.runtime.delegation import MAX_DEPTH
-from kipu.runtime.turn_run import PARENT
+from kipu.runtime.turns.turn_run import PARENT
 
 if TYPE_CHECKING:
     from kipu.manager.manager import SessionManager

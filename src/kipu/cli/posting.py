@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from kipu.manager.manager import SessionManager
     from kipu.manager.session import Session
-    from kipu.runtime.reception import Receipt
+    from kipu.runtime.messages.reception import Receipt
 
 CHANNEL = "cli"
 
@@ -17,9 +17,9 @@ async def post(manager: SessionManager, session: Session, *, text: str, policy: 
 
     Raises: MessageRejectedError, InvalidBusyPolicyError, InvalidEventError, StoreError.
     """
-    from kipu.runtime.bus import DEFAULT_MAX_WAITING, SESSION_POLICY
-    from kipu.runtime.inbound import InboundEvent
-    from kipu.runtime.reception import Receiver
+    from kipu.runtime.messages.bus import DEFAULT_MAX_WAITING, SESSION_POLICY
+    from kipu.runtime.messages.inbound import InboundEvent
+    from kipu.runtime.messages.reception import Receiver
     from kipu.session.busy import BusyPolicy
 
     await session.refresh()

@@ -33,8 +33,8 @@ async def _replay(invocation: Invocation, text: str, turn: str, *, every: bool) 
     from kipu.cli.reference import find_session
     from kipu.cli.window_view import message_lines
     from kipu.errors import ReplayMismatchError
-    from kipu.runtime.shown_window import call_of_turn, model_calls
-    from kipu.runtime.shown_window import replay as replay_call
+    from kipu.runtime.turns.shown_window import call_of_turn, model_calls
+    from kipu.runtime.turns.shown_window import replay as replay_call
 
     output = invocation.output
     async with invocation.manager() as manager:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kipu.runtime.policy.tool_policy import PolicyLayer
     from kipu.runtime.runtime import Runtime
     from kipu.runtime.sandbox.opening import SandboxChoice
-    from kipu.runtime.spending import TurnLimits
+    from kipu.runtime.turns.spending import TurnLimits
 
 ORGANISATION_FILE = Path("/etc/kipu/config.toml")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -145,7 +145,7 @@ def _expanded(text: str, environment: Mapping[str, str], where: str) -> str:
 
 
 def _limits(table: Mapping[str, Any], source: str) -> TurnLimits:
-    from kipu.runtime.spending import TurnLimits
+    from kipu.runtime.turns.spending import TurnLimits
 
     known = {each.name for each in fields(TurnLimits)}
     for name, value in table.items():

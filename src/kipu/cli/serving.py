@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from kipu.runtime.agent_builder import AgentSettings
     from kipu.runtime.policy.policy_rule import PolicyRule
     from kipu.runtime.runtime import Runtime
-    from kipu.runtime.spending import TurnLimits
+    from kipu.runtime.turns.spending import TurnLimits
 
 
 def runtime_for(

@@ -38,7 +38,7 @@ async def _window(invocation: Invocation, text: str, target: str, *, bounds: dic
     from kipu.cli.reference import find_session
     from kipu.cli.window_view import window_json, window_lines
     from kipu.context.policy import WindowPolicy
-    from kipu.runtime.shown_window import last_call
+    from kipu.runtime.turns.shown_window import last_call
 
     async with invocation.manager() as manager:
         session = await find_session(manager, text)

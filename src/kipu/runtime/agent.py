@@ -20,24 +20,24 @@ from kipu.ports.model import ModelClient
 from kipu.ports.principal import Principal
 from kipu.ports.tool import ToolSpec
 from kipu.ports.workspace import Workspace
-from kipu.runtime.agent_loop import AgentLoop
-from kipu.runtime.approval_gate import DEFAULT_TTL_S, ApprovalGate
-from kipu.runtime.boundary import Boundary
-from kipu.runtime.compaction import Compaction
 from kipu.runtime.mcp.mcp_servers import McpServers
-from kipu.runtime.model_step import ModelStep, StreamLimits
 from kipu.runtime.models.retrying import DEFAULT_LIMITS, RetryLimits
 from kipu.runtime.observer import NoObserver, TurnObserver
 from kipu.runtime.policy.grants import Grants
 from kipu.runtime.policy.policy_rule import PolicyRule, parse_rules
 from kipu.runtime.policy.tool_policy import PolicyDecision, ToolPolicy
-from kipu.runtime.spending import TurnLimits
-from kipu.runtime.tool_execution import Checkpoint, ToolExecution
-from kipu.runtime.tool_step import ToolStep
 from kipu.runtime.tools.toolbox import Toolbox
-from kipu.runtime.turn_budget import TurnBudget
-from kipu.runtime.turn_control import TurnControl
-from kipu.runtime.turn_run import PARENT, TurnRun
+from kipu.runtime.turns.agent_loop import AgentLoop
+from kipu.runtime.turns.approval_gate import DEFAULT_TTL_S, ApprovalGate
+from kipu.runtime.turns.boundary import Boundary
+from kipu.runtime.turns.compaction import Compaction
+from kipu.runtime.turns.model_step import ModelStep, StreamLimits
+from kipu.runtime.turns.spending import TurnLimits
+from kipu.runtime.turns.tool_execution import Checkpoint, ToolExecution
+from kipu.runtime.turns.tool_step import ToolStep
+from kipu.runtime.turns.turn_budget import TurnBudget
+from kipu.runtime.turns.turn_control import TurnControl
+from kipu.runtime.turns.turn_run import PARENT, TurnRun
 
 
 @dataclass(slots=True)

@@ -22,7 +22,6 @@ from kipu.runtime.delegation import DelegateTool
 from kipu.runtime.instructions import coding_instruction, project_text
 from kipu.runtime.mcp.mcp_servers import McpServers
 from kipu.runtime.mcp.server_config import McpServerConfig
-from kipu.runtime.model_settings import policy_for
 from kipu.runtime.observer import TurnObserver
 from kipu.runtime.orchestrator import Orchestrator
 from kipu.runtime.policy.grants import Grants
@@ -30,11 +29,12 @@ from kipu.runtime.policy.tool_policy import PolicyLayer, ToolPolicy
 from kipu.runtime.sandbox.opening import SandboxChoice, open_sandbox
 from kipu.runtime.sandbox.probe import BubblewrapProbe, probe_bubblewrap
 from kipu.runtime.session_workspaces import SessionWorkspaces
-from kipu.runtime.spending import FREE_PROVIDERS, TurnLimits, load_prices
 from kipu.runtime.tools.default_tools import default_tools
 from kipu.runtime.tools.shell_commands import commands_of
 from kipu.runtime.tools.shell_tools import shell_tools
 from kipu.runtime.tools.toolbox import Toolbox
+from kipu.runtime.turns.model_settings import policy_for
+from kipu.runtime.turns.spending import FREE_PROVIDERS, TurnLimits, load_prices
 from kipu.runtime.workspaces.local import LocalWorkspace
 from kipu.runtime.workspaces.provision import WorkspaceProvision
 from kipu.runtime.workspaces.record import WorkspaceRecord

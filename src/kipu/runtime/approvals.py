@@ -12,10 +12,10 @@ from kipu.events.turn import ApprovalDecisionEvent, ApprovalRequestEvent
 from kipu.manager.manager import SessionManager
 from kipu.manager.session import Session
 from kipu.ports.principal import Principal
-from kipu.runtime.approval_gate import APPROVED, DENIED
 from kipu.runtime.policy.grant import GrantMatch, GrantScope
 from kipu.runtime.policy.grants import Grants
-from kipu.runtime.turn_run import read_story
+from kipu.runtime.turns.approval_gate import APPROVED, DENIED
+from kipu.runtime.turns.turn_run import read_story
 from kipu.session.turn_story import OpenCall, TurnStory
 
 Scope: TypeAlias = Literal["once", "session", "project", "user"]

@@ -19,9 +19,9 @@ from kipu.manager.session import Session
 from kipu.ports.principal import Principal
 from kipu.ports.tool import JsonObject, ToolContext, ToolPreview, ToolResult, ToolSpec
 from kipu.runtime.orchestrator import Orchestrator
-from kipu.runtime.session_turns import SessionTurns
-from kipu.runtime.turn_control import HANDOVER, TurnControl
-from kipu.runtime.turn_run import PARENT
+from kipu.runtime.turns.session_turns import SessionTurns
+from kipu.runtime.turns.turn_control import HANDOVER, TurnControl
+from kipu.runtime.turns.turn_run import PARENT
 from kipu.session.key import SessionKey
 from kipu.session.patch import WORKSPACE
 

@@ -11,8 +11,8 @@ from typing import Self
 from kipu.manager.manager import SessionManager
 from kipu.runtime.agent_builder import CodingAgentBuilder
 from kipu.runtime.approvals import ApprovalDesk
-from kipu.runtime.bus import MessageBus
-from kipu.runtime.control import ControlLane
+from kipu.runtime.messages.bus import MessageBus
+from kipu.runtime.messages.control import ControlLane
 from kipu.runtime.observer import LiveFeed
 from kipu.runtime.orchestrator import Orchestrator
 from kipu.runtime.worker import Worker

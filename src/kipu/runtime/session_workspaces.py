@@ -12,8 +12,8 @@ from kipu.events.event import SessionEvent
 from kipu.manager.access import owner_of
 from kipu.manager.manager import SessionManager
 from kipu.manager.session import Session
-from kipu.runtime.tool_execution import Checkpoint
-from kipu.runtime.turn_run import TurnRun
+from kipu.runtime.turns.tool_execution import Checkpoint
+from kipu.runtime.turns.turn_run import TurnRun
 from kipu.runtime.workspaces.checkpoints import CheckpointRecorder, fork_files, open_recorder
 from kipu.runtime.workspaces.local import LocalWorkspace
 from kipu.runtime.workspaces.provision import WorkspaceProvision

@@ -19,10 +19,10 @@ from kipu.manager.loader import item_of
 from kipu.manager.manager import SessionManager
 from kipu.ports.store import StoredEvent
 from kipu.runtime.orchestrator import Orchestrator
-from kipu.runtime.quarantine import Quarantine
-from kipu.runtime.session_turns import SessionTurns
-from kipu.runtime.turn_control import HANDOVER, TurnControl
-from kipu.runtime.turn_run import read_story
+from kipu.runtime.turns.quarantine import Quarantine
+from kipu.runtime.turns.session_turns import SessionTurns
+from kipu.runtime.turns.turn_control import HANDOVER, TurnControl
+from kipu.runtime.turns.turn_run import read_story
 
 logger = logging.getLogger(__name__)
 

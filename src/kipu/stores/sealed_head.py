@@ -6,6 +6,7 @@ import binascii
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -58,23 +59,35 @@ def context_of(*parts: Any) -> bytes:
 
 def seal_patch(patch: HeadPatch, cipher: SessionCipher, *, keys: StoreKeys) -> HeadPatch:
     """Return the patch as the inner store may see it."""
-    _refuse_text(patch)
+    if patch.max or patch.min or patch.add:
+        _refuse_text(patch)
     if not (patch.set or patch.default or patch.merge or patch.previews):
         return patch
-    return patch._replace(
-        set={name: _seal_field(name, value, cipher=cipher, keys=keys) for name, value in patch.set.items()},
-        default={name: _seal_field(name, value, cipher=cipher, keys=keys) for name, value in patch.default.items()},
-        merge={
-            name: _seal_names(changes, cipher, keys=keys, field=name, removes=True) if name not in CLEAR else changes
+    changed: dict[str, Any] = {}
+    for operation in ("set", "default"):
+        if values := getattr(patch, operation):
+            changed[operation] = {
+                name: value if name in CLEAR else _seal_field(name, value, cipher=cipher, keys=keys)
+                for name, value in values.items()
+            }
+    if patch.merge:
+        changed["merge"] = {
+            name: changes if name in CLEAR else _seal_names(changes, cipher, keys=keys, field=name, removes=True)
             for name, changes in patch.merge.items()
-        },
-        previews=_seal_previews(patch.previews, cipher),
-    )
+        }
+    if patch.previews:
+        changed["previews"] = _seal_previews(patch.previews, cipher)
+    return patch._replace(**changed)
+
+
+@lru_cache(maxsize=256)
+def _preview_context(kind: str) -> bytes:
+    return context_of("preview", kind)
 
 
 def _seal_previews(previews: Sequence[Any], cipher: SessionCipher) -> list[tuple[int, str, str]]:
     return [
-        (at, kind, seal_text(cipher, text.encode("utf-8", "surrogatepass"), context=context_of("preview", kind)))
+        (at, kind, seal_text(cipher, text.encode("utf-8", "surrogatepass"), context=_preview_context(kind)))
         for at, kind, text in previews
     ]
 
@@ -87,7 +100,7 @@ def _refuse_text(patch: HeadPatch) -> None:
 
 
 def _seal_field(name: str, value: Any, *, cipher: SessionCipher, keys: StoreKeys) -> Any:
-    if name in CLEAR or not value:  # an empty field must stay empty: `default` asks for it
+    if not value:  # an empty field must stay empty: `default` asks for it
         return value
     if name == "metadata":
         return _seal_names(value, cipher, keys=keys, field=name)
@@ -157,7 +170,7 @@ def open_head(head: Head, cipher: SessionCipher) -> Head:
     if head.previews:
         opened["previews"] = tuple(
             [
-                Preview(p.seq, p.event_type, _open_string(cipher, p.text, context=context_of("preview", p.event_type)))
+                Preview(p.seq, p.event_type, _open_string(cipher, p.text, context=_preview_context(p.event_type)))
                 for p in head.previews
             ]
         )

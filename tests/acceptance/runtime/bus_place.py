@@ -10,9 +10,9 @@ from kipu.events.conversation import AgentMessageEvent
 from kipu.events.event import SessionEvent
 from kipu.manager.manager import SessionManager
 from kipu.manager.session import Session
-from kipu.runtime.bus import MessageBus
-from kipu.runtime.inbound import InboundEvent
-from kipu.runtime.reception import Receipt
+from kipu.runtime.messages.bus import MessageBus
+from kipu.runtime.messages.inbound import InboundEvent
+from kipu.runtime.messages.reception import Receipt
 from kipu.testing.fakes import FakeClock
 from kipu.wiring import open_manager
 

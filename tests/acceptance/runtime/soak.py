@@ -17,9 +17,9 @@ from kipu.errors import ApprovalNotFoundError, ConflictError, MessageRejectedErr
 from kipu.manager.manager import SessionManager
 from kipu.ports.head import Head
 from kipu.runtime.approvals import ApprovalDesk
-from kipu.runtime.bus import MessageBus
-from kipu.runtime.control import StopMode
-from kipu.runtime.inbound import InboundEvent
+from kipu.runtime.messages.bus import MessageBus
+from kipu.runtime.messages.control import StopMode
+from kipu.runtime.messages.inbound import InboundEvent
 from kipu.session.busy import MODES, ON_FULL
 from kipu.wiring import open_manager
 from tests.acceptance.runtime import soak_worker

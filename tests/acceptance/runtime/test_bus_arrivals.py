@@ -16,7 +16,7 @@ from kipu.events.content import text_of
 from kipu.events.conversation import UserMessageEvent
 from kipu.events.turn import MessageSettledEvent, StopRequestedEvent
 from kipu.ports.principal import Principal
-from kipu.runtime.bus import MessageBus
+from kipu.runtime.messages.bus import MessageBus
 from kipu.session.mailbox import Settlement
 from kipu.testing.fakes import FakeClock
 from tests.acceptance.runtime.bus_place import Opener, answer, log_of, said

@@ -17,7 +17,7 @@ from tests.acceptance.runtime.bus_place import BusPlace, Opener, log_of, open_bu
 CANCELLER = """
 import asyncio, sys
 from kipu.errors import ConflictError
-from kipu.runtime.bus import MessageBus
+from kipu.runtime.messages.bus import MessageBus
 from kipu.wiring import open_manager
 
 async def main(url, session_id, seqs):

@@ -14,7 +14,7 @@ from kipu.events.boundary import NoteEvent
 from kipu.events.conversation import AgentMessageEvent, ToolCallEvent, ToolResultEvent
 from kipu.events.turn import TurnSteeredEvent
 from kipu.ports.principal import Principal
-from kipu.runtime.outbound import Outbound
+from kipu.runtime.messages.outbound import Outbound
 from tests.acceptance.runtime.bus_place import Opener, answer, said
 
 

@@ -16,7 +16,7 @@ from kipu.errors import (
 )
 from kipu.events.conversation import UserMessageEvent
 from kipu.ports.store import Appended, EventStore
-from kipu.runtime.inbound import InboundEvent
+from kipu.runtime.messages.inbound import InboundEvent
 from kipu.stores.wrapper import WrappedStore
 from tests.acceptance.runtime.bus_place import Opener, log_of, open_bus, said
 

@@ -23,9 +23,9 @@ from kipu.events.turn import (
 )
 from kipu.manager.session import Session
 from kipu.ports.model import ModelRequest
-from kipu.runtime.bus import MessageBus
-from kipu.runtime.outbound import Outbound
-from kipu.runtime.reception import Receipt
+from kipu.runtime.messages.bus import MessageBus
+from kipu.runtime.messages.outbound import Outbound
+from kipu.runtime.messages.reception import Receipt
 from kipu.testing.scripted_model import ScriptedCall, ScriptedModelClient, ScriptedReply
 from kipu.testing.validators import validate_neutral
 from tests.acceptance.runtime.bus_place import said

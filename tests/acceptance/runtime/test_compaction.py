@@ -14,7 +14,7 @@ from kipu.events.conversation import AgentMessageEvent, ToolCallEvent, UserMessa
 from kipu.events.turn import TurnFinishedEvent
 from kipu.manager.session import Session
 from kipu.ports.model import ModelDescription, ModelRequest
-from kipu.runtime.compaction import INSTRUCTION, Compaction
+from kipu.runtime.turns.compaction import INSTRUCTION, Compaction
 from kipu.testing.scripted_model import ScriptedCall, ScriptedModelClient, ScriptedReply
 from kipu.testing.validators.neutral import validate_neutral
 from kipu.wiring import open_manager

@@ -15,8 +15,8 @@ from kipu.errors import InputError
 from kipu.events.conversation import AgentMessageEvent
 from kipu.events.turn import DeliveryEvent
 from kipu.manager.session import Session
-from kipu.runtime.delivery import Delivery, DeliveryLimits
-from kipu.runtime.outbound import Outbound
+from kipu.runtime.messages.delivery import Delivery, DeliveryLimits
+from kipu.runtime.messages.outbound import Outbound
 from tests.acceptance.runtime.bus_place import BusPlace, Opener, answer, log_of, open_bus
 
 QUICK = DeliveryLimits(first_wait_s=0.001, longest_wait_s=0.002, tries=4, sweep_s=0.05)
@@ -248,9 +248,9 @@ async def test_a_send_that_takes_too_long_is_tried_again(open_place: Opener) -> 
 DYING = """
 import asyncio, os, signal, sys
 from kipu.events.conversation import AgentMessageEvent
-from kipu.runtime.bus import MessageBus
-from kipu.runtime.delivery import Delivery
-from kipu.runtime.inbound import InboundEvent
+from kipu.runtime.messages.bus import MessageBus
+from kipu.runtime.messages.delivery import Delivery
+from kipu.runtime.messages.inbound import InboundEvent
 from kipu.wiring import open_manager
 
 async def main(url, sent):

@@ -21,11 +21,11 @@ from kipu.events.turn import StopRequestedEvent, TurnFinishedEvent, TurnStartedE
 from kipu.manager.manager import SessionManager
 from kipu.manager.session import Session
 from kipu.ports.model import TextDelta
-from kipu.runtime.model_settings import policy_for
 from kipu.runtime.models.demo import CONTEXT_WINDOW_TOKENS, DemoModelClient
 from kipu.runtime.models.pydantic_ai_client import open_provider_client
 from kipu.runtime.observer import ModelNews
-from kipu.runtime.shown_window import call_of_turn, model_calls, replay
+from kipu.runtime.turns.model_settings import policy_for
+from kipu.runtime.turns.shown_window import call_of_turn, model_calls, replay
 from kipu.testing.fake_provider import FakeAnswer, FakeCall, FakeFailure, FakeProvider
 from kipu.testing.validators import validate
 from tests.acceptance.runtime.fakes import Runtime, runtime

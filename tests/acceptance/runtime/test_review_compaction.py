@@ -10,8 +10,8 @@ from kipu.events.conversation import AgentMessageEvent, UserMessageEvent
 from kipu.events.turn import MessageSettledEvent, TurnFinishedEvent
 from kipu.manager.session import Session
 from kipu.ports.model import ModelRequest
-from kipu.runtime.compaction import Compaction
-from kipu.runtime.model_step import StreamLimits
+from kipu.runtime.turns.compaction import Compaction
+from kipu.runtime.turns.model_step import StreamLimits
 from kipu.testing.scripted_model import ScriptedReply
 from kipu.wiring import open_manager
 from tests.acceptance.runtime.fakes import of_type, runtime

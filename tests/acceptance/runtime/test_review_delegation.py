@@ -16,8 +16,8 @@ from kipu.manager.loader import HistoryReader
 from kipu.ports.model import ModelRequest
 from kipu.ports.principal import Principal
 from kipu.ports.tool import ToolContext
-from kipu.runtime.session_turns import SessionTurns
-from kipu.runtime.turn_control import TurnControl
+from kipu.runtime.turns.session_turns import SessionTurns
+from kipu.runtime.turns.turn_control import TurnControl
 from kipu.testing.scripted_model import ScriptedCall, ScriptedModelClient, ScriptedReply
 from kipu.wiring import open_manager
 from tests.acceptance.runtime.fakes import FunctionTool, of_type, runtime, until

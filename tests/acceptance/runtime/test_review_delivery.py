@@ -11,7 +11,7 @@ import pytest
 from kipu.errors import StoreUnavailableError
 from kipu.events.turn import DeliveryEvent
 from kipu.ports.store import StoredEvent
-from kipu.runtime.delivery import Delivery, DeliveryLimits
+from kipu.runtime.messages.delivery import Delivery, DeliveryLimits
 from tests.acceptance.runtime.bus_place import answer, log_of, open_bus
 from tests.acceptance.runtime.test_delivery import QUICK, WITH_CHAT, Platform
 
@@ -25,7 +25,7 @@ async def _broken() -> AsyncIterator[StoredEvent]:
 
 async def test_answers_go_out_at_once_after_the_store_failed_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     """A moment in which the store cannot be followed delays no later answer until the next sweep (C30)."""
-    monkeypatch.setattr("kipu.runtime.delivery.FOLLOW_AGAIN_S", 0.01)
+    monkeypatch.setattr("kipu.runtime.messages.delivery.FOLLOW_AGAIN_S", 0.01)
     place, platform = await open_bus("memory://", **WITH_CHAT), Platform()
     follow, failures = place.manager.store.follow, 0
     again = asyncio.Event()

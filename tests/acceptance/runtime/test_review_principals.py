@@ -18,8 +18,8 @@ from kipu.manager.session import Session
 from kipu.ports.model import ModelRequest
 from kipu.ports.principal import Principal
 from kipu.runtime.agent_builder import AgentSettings
-from kipu.runtime.delivery import Delivery
-from kipu.runtime.outbound import Outbound
+from kipu.runtime.messages.delivery import Delivery
+from kipu.runtime.messages.outbound import Outbound
 from kipu.runtime.runtime import Runtime
 from kipu.runtime.workspaces.checkpoints import undo
 from kipu.testing.scripted_model import ScriptedCall, ScriptedModelClient, ScriptedReply

@@ -18,8 +18,8 @@ from kipu.ports.store import StoredEvent
 from kipu.ports.tool import ToolPreview
 from kipu.runtime.agent import Agent, AgentParts
 from kipu.runtime.orchestrator import Orchestrator
-from kipu.runtime.spending import TurnLimits
 from kipu.runtime.tools.toolbox import Toolbox
+from kipu.runtime.turns.spending import TurnLimits
 from kipu.runtime.worker import Worker
 from kipu.testing.scripted_model import ScriptedCall, ScriptedModelClient, ScriptedReply
 from kipu.testing.validators.neutral import validate_neutral

@@ -8,7 +8,7 @@ import pytest
 
 from kipu.events.conversation import AgentMessageEvent, UserMessageEvent
 from kipu.events.turn import TurnFinishedEvent
-from kipu.runtime.model_step import StreamLimits
+from kipu.runtime.turns.model_step import StreamLimits
 from kipu.testing.fake_provider import FakeAnswer, FakeCall, FakeFailure
 from tests.acceptance.runtime.fakes import of_type
 from tests.acceptance.runtime.soak_check import windows_refused

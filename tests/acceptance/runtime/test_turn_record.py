@@ -27,11 +27,11 @@ from kipu.events.turn import (
 from kipu.ports.model import ModelRequest
 from kipu.ports.principal import Principal
 from kipu.runtime.agent_builder import AgentSettings
-from kipu.runtime.bus import MessageBus
-from kipu.runtime.compaction import Compaction
+from kipu.runtime.messages.bus import MessageBus
 from kipu.runtime.policy.policy_rule import PolicyRule
 from kipu.runtime.policy.tool_policy import PolicyLayer, ToolPolicy
-from kipu.runtime.shown_window import replay
+from kipu.runtime.turns.compaction import Compaction
+from kipu.runtime.turns.shown_window import replay
 from kipu.testing.scripted_model import ScriptedCall, ScriptedModelClient, ScriptedReply
 from kipu.testing.validators.neutral import validate_neutral
 from kipu.wiring import open_manager, open_runtime

@@ -18,7 +18,7 @@ from kipu.events.conversation import (
 from kipu.events.turn import StopRequestedEvent, TurnFinishedEvent, TurnStartedEvent
 from kipu.ports.model import ModelRequest, TextDelta
 from kipu.runtime.observer import ModelNews, RetryNews
-from kipu.runtime.spending import TurnLimits
+from kipu.runtime.turns.spending import TurnLimits
 from kipu.testing.scripted_model import ScriptedCall, ScriptedModelClient, ScriptedReply
 from kipu.testing.validators.neutral import validate_neutral
 from tests.acceptance.runtime.fakes import FunctionTool, kinds, of_type, runtime, until

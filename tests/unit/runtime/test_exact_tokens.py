@@ -12,7 +12,7 @@ from kipu.context.tokens import MESSAGE_TOKENS, EstimateCounter
 from kipu.errors import ConfigurationError, MissingExtraError
 from kipu.events.conversation import UserMessageEvent
 from kipu.ports.tokens import TokenCounter
-from kipu.runtime.exact_tokens import exact_counter
+from kipu.runtime.models.exact_tokens import exact_counter
 from kipu.wiring import open_manager
 
 TEXTS = {

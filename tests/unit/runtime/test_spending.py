@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kipu.ports.model import ModelUsage
-from kipu.runtime.spending import (
+from kipu.runtime.turns.spending import (
     Spent,
     TurnLimits,
     add_usage,

@@ -23,8 +23,8 @@ from kipu.cli.chat.watch import SessionWatch
 from kipu.cli.chat.workplace import Place, give_place
 from kipu.cli.exit_code import ExitCode
 from kipu.errors import KipuError, StoreError
-from kipu.runtime.inbound import InboundEvent
-from kipu.runtime.turn_run import read_story
+from kipu.runtime.messages.inbound import InboundEvent
+from kipu.runtime.turns.turn_run import read_story
 
 if TYPE_CHECKING:
     from kipu.cli.chat.lines import LineSource

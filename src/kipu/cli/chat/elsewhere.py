@@ -11,7 +11,7 @@ from kipu.cli.chat.questions import question_of
 from kipu.errors import KipuError, StoreClosedError
 from kipu.events.turn import ApprovalDecisionEvent, ApprovalRequestEvent, TurnFinishedEvent
 from kipu.manager.loader import item_of
-from kipu.runtime.turn_run import PARENT, read_story
+from kipu.runtime.turns.turn_run import PARENT, read_story
 
 if TYPE_CHECKING:
     from kipu.cli.chat.conversation import Conversation

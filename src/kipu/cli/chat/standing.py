@@ -8,7 +8,7 @@ from kipu.cli.chat.call_lines import call_line
 from kipu.cli.head_view import moment
 from kipu.events.conversation import AgentMessageEvent, ToolCallEvent, UserMessageEvent
 from kipu.events.event import SessionEvent
-from kipu.runtime.turn_run import read_story
+from kipu.runtime.turns.turn_run import read_story
 from kipu.session.branch import visible
 from kipu.session.terms import event_text
 

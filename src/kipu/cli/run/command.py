@@ -15,7 +15,7 @@ from kipu.cli.options import JsonOption, StoreOption
 if TYPE_CHECKING:
     from kipu.cli.run.consent import Consent
     from kipu.cli.run.task import Task
-    from kipu.runtime.spending import TurnLimits
+    from kipu.runtime.turns.spending import TurnLimits
 
 app = typer.Typer(add_completion=False)
 Session = Annotated[
@@ -75,7 +75,7 @@ def run(
     """
     from kipu.cli.run.consent import Consent
     from kipu.cli.run.task import Task
-    from kipu.runtime.spending import TurnLimits
+    from kipu.runtime.turns.spending import TurnLimits
 
     invocation = begin(context, store=store, json=json, model=model)
     wanted = Task(

@@ -70,7 +70,7 @@ class Consent:
 
 async def _was_interrupted(session: Session, approval: PendingApproval) -> bool:
     """Return True for a call that may have had its effect already: a rule about its kind says nothing of that."""
-    from kipu.runtime.turn_run import read_story
+    from kipu.runtime.turns.turn_run import read_story
 
     story = await read_story(session)
     return any(

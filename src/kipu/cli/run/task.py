@@ -12,7 +12,7 @@ import typer
 from kipu.cli.reference import find_session
 from kipu.errors import InputError, SessionNotFoundError
 from kipu.ports.store import SessionQuery
-from kipu.runtime.turn_run import PARENT
+from kipu.runtime.turns.turn_run import PARENT
 from kipu.session.patch import WORKSPACE
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""Messages in and out: entries, the bus, mailboxes, answers, the control lane."""

@@ -1,0 +1,168 @@
+"""`MessageBus`: from entries into sessions, from sessions back to where messages came from (C5, C12, C13, C30)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping
+from contextlib import aclosing, asynccontextmanager
+from typing import cast
+
+from kipu.errors import SessionNotFoundError
+from kipu.events.event import SessionEvent
+from kipu.manager.loader import item_of
+from kipu.manager.manager import SessionManager
+from kipu.manager.session import Session
+from kipu.ports.principal import Principal
+from kipu.runtime.approvals import ApprovalDesk
+from kipu.runtime.messages.control import ControlLane
+from kipu.runtime.messages.inbound import InboundEvent
+from kipu.runtime.messages.outbound import OUTBOUND_TYPES, Outbound, outbound_of
+from kipu.runtime.messages.reception import Receipt, Receiver
+from kipu.session.busy import BusyPolicy, PolicyChoice
+
+SESSION_POLICY = "busy"  # the name in a session's metadata
+DEFAULT_MAX_INBOUND = 256
+DEFAULT_MAX_WAITING = 1_000
+
+
+class MessageBus:
+    """Take messages from every entry into the sessions they belong to, and give answers back.
+
+    A message is durable before `publish` returns, and stored once however often it is delivered. At most `max_inbound` are
+    taken at a time; further callers wait (back-pressure). At most `max_waiting` wait in one session. Messages for one session
+    are taken in the order of the calls, those for different sessions side by side (A36). `wake(session_id)` is called after
+    everything that may be work for a worker of this process. `delivering` names the channels whose answers `Delivery` sends.
+    """
+
+    def __init__(
+        self,
+        manager: SessionManager,
+        *,
+        wake: Callable[[str], None] | None = None,
+        channel_policies: Mapping[str, PolicyChoice] | None = None,
+        default_policy: PolicyChoice = None,
+        delivering: Collection[str] = (),
+        max_inbound: int = DEFAULT_MAX_INBOUND,
+        max_waiting: int = DEFAULT_MAX_WAITING,
+        approvals: ApprovalDesk | None = None,
+    ) -> None:
+        self._manager = manager
+        self._wake = wake or _nobody
+        self._channel_policies = dict(channel_policies or {})
+        self._default_policy = BusyPolicy.resolve(default=default_policy)
+        for choice in self._channel_policies.values():
+            BusyPolicy.resolve(channel=choice)  # what cannot be used is said now, not at the first message
+        self._delivering = frozenset(delivering)
+        self._receiver = Receiver(now_us=manager.now_us, max_waiting=max_waiting)
+        self._places = asyncio.Semaphore(max_inbound)
+        self._turns = _KeyLocks()
+        self.control = ControlLane(manager, wake=self._wake, approvals=approvals)
+
+    async def publish(self, event: InboundEvent, principal: Principal | None = None) -> Receipt:
+        """Put a message into its session's mailbox, durably, and return where it stands (C5).
+
+        The same message delivered again (same tenant, channel, account, source message id, revision) is not stored again.
+        Raises: MessageRejectedError (`reject`, or too many wait), InvalidBusyPolicyError, SessionNotFoundError, StoreError.
+        """
+        caller = principal or self._manager.principal
+        key = event.session_key()
+        async with self._places, self._turns.of(f"{caller.tenant}\0{key}"):
+            session = await self._manager.get_or_create(key, principal=caller)
+            receipt = await self._take(session, event, caller)
+        self._wake(receipt.session_id)
+        return receipt
+
+    async def send(self, session_id: str, event: InboundEvent, *, principal: Principal | None = None) -> Receipt:
+        """Put a message into this very session, wherever its key leads by now; the rest is as with `publish`.
+
+        Raises: SessionNotFoundError, and what `publish` raises.
+        """
+        caller = principal or self._manager.principal
+        async with self._places, self._turns.of(f"{caller.tenant}\0{session_id}"):
+            session = await self._manager.open(session_id, principal=caller)
+            receipt = await self._take(session, event, caller)
+        self._wake(receipt.session_id)
+        return receipt
+
+    async def _take(self, session: Session, event: InboundEvent, caller: Principal) -> Receipt:
+        await session.refresh()  # its own policy may have been set elsewhere
+        return await self._receiver.take(
+            session,
+            event,
+            policy=BusyPolicy.resolve(
+                message=event.policy,
+                session=session.head.metadata.get(SESSION_POLICY),
+                channel=self._channel_policies.get(event.channel),
+                default=self._default_policy,
+            ),
+            delivers=event.address.channel in self._delivering,
+            principal=caller,
+        )
+
+    async def subscribe(
+        self, session_id: str, *, after: int | None = None, principal: Principal | None = None
+    ) -> AsyncIterator[Outbound]:
+        """Return an iterator over answers and settlements of one session: those behind `after` (None: from now on).
+
+        Each subscriber sees each of them once; going on after the last `cursor` skips none (A9).
+        Raises: SessionNotFoundError.
+        """
+        session = await self._manager.open(session_id, principal=principal)
+        await session.refresh()
+        start = session.history.last_seq if after is None else after
+
+        async def outbounds() -> AsyncIterator[Outbound]:
+            followed = cast("AsyncGenerator[SessionEvent, None]", session.follow(after=start, principal=principal))
+            async with aclosing(followed):
+                async for event in followed:
+                    for outbound in await outbound_of(session, event):
+                        yield outbound
+
+        return outbounds()
+
+    def subscribe_channel(
+        self, channel: str, *, account: str | None = None, principal: Principal | None = None
+    ) -> AsyncIterator[Outbound]:
+        """Return an iterator over what goes out to a channel from now on, of every session that the principal may read."""
+        caller = principal or self._manager.principal
+        events = self._manager.store.follow()  # from here on, also before the iterator is asked for the first time
+
+        async def outbounds() -> AsyncIterator[Outbound]:
+            async for stored in events:
+                if stored.record.event_type not in OUTBOUND_TYPES:
+                    continue
+                try:
+                    session = await self._manager.open(stored.session_id, principal=caller)
+                except SessionNotFoundError:  # somebody else's
+                    continue
+                for outbound in await outbound_of(session, item_of(stored).event):
+                    if outbound.channel == channel and account in (None, outbound.address.get("account")):
+                        yield outbound
+
+        return outbounds()
+
+
+class _KeyLocks:
+    """One lock for each key that is in use, first come, first served."""
+
+    def __init__(self) -> None:
+        self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
+
+    @asynccontextmanager
+    async def of(self, key: str) -> AsyncIterator[None]:
+        """Hold the key's lock."""
+        lock, users = self._locks.get(key, (asyncio.Lock(), 0))
+        self._locks[key] = (lock, users + 1)
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, users = self._locks[key]
+            if users == 1:
+                del self._locks[key]
+            else:
+                self._locks[key] = (lock, users - 1)
+
+
+def _nobody(_session_id: str) -> None:
+    """Wake nobody: the workers look by themselves."""

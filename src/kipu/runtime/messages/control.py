@@ -1,0 +1,139 @@
+"""The control lane: what never waits for a turn, whoever runs it and wherever (A44, C13)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from kipu.errors import ApprovalNotFoundError, ConflictError
+from kipu.events.event import SessionEvent
+from kipu.events.turn import MessageSettledEvent, StopRequestedEvent
+from kipu.manager.manager import SessionManager
+from kipu.manager.session import Session
+from kipu.ports.principal import Principal
+from kipu.runtime.approvals import ApprovalDesk
+from kipu.runtime.messages.waiting import QueuedMessage, queued_message, waiting_arrivals
+
+State = Literal["idle", "waiting", "running", "parked", "stopping"]
+StopMode = Literal["stop", "interrupt", "rollback", "rollback_forced"]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionStatus:
+    """What a session is doing now. `owner` has its lease; `due_at` is when it wants a worker (None: never, "": at once)."""
+
+    session_id: str
+    state: State
+    open_turn: str | None
+    waiting: int
+    owner: str | None
+    due_at: str | None
+    last_seq: int
+
+
+class ControlLane:
+    """Stop, look at and change what waits, decide. Each call is one read or one append that needs no lease."""
+
+    def __init__(
+        self, manager: SessionManager, *, wake: Callable[[str], None], approvals: ApprovalDesk | None = None
+    ) -> None:
+        self._manager = manager
+        self._wake = wake
+        self.approvals = approvals
+
+    async def stop(self, session_id: str, mode: StopMode = "stop", *, principal: Principal | None = None) -> str | None:
+        """Ask the open turn to end, also a parked one, and return its id; None where no turn is open.
+
+        Raises: SessionNotFoundError.
+        """
+        session = await self._session(session_id, principal)
+        turn_id = session.head.open_turn
+        if turn_id is None:
+            return None
+        await session.add_event(StopRequestedEvent(turn_id=turn_id, mode=mode), principal=principal)
+        self._wake(session_id)
+        return turn_id
+
+    async def queue(self, session_id: str, *, principal: Principal | None = None) -> list[QueuedMessage]:
+        """Return what waits, in order of arrival, with policy and age."""
+        session = await self._session(session_id, principal)
+        now_us = self._manager.now_us()
+        return [queued_message(arrival, now_us=now_us) for arrival in await waiting_arrivals(session)]
+
+    async def cancel(self, session_id: str, seq: int, *, principal: Principal | None = None) -> SessionEvent:
+        """Take a waiting message back; either this or a turn gets it, never both.
+
+        Raises: ConflictError (no such message waits: a turn took it, or it was settled), SessionNotFoundError.
+        """
+        while True:
+            session = await self._session(session_id, principal)
+            if seq not in session.head.waiting:
+                raise ConflictError(session_id=session_id, expected=f"message {seq} waiting", actual="not waiting")
+            settled = MessageSettledEvent(seqs=[seq], reason="cancelled")
+            try:
+                return await session.add_event(settled, principal=principal, expected_seq=session.history.last_seq)
+            except ConflictError:  # something was appended in between: look again
+                continue
+
+    async def status(self, session_id: str, *, principal: Principal | None = None) -> SessionStatus:
+        """Return what the session is doing."""
+        session = await self._session(session_id, principal)
+        head = session.head
+        stored = await self._manager.store.head(session_id)  # the lease is in no event
+        return SessionStatus(
+            session_id=session_id,
+            state=_state(session),
+            open_turn=head.open_turn,
+            waiting=len(head.waiting),
+            owner=None if stored is None else stored.lease_owner,
+            due_at=None if stored is None else stored.due_at,
+            last_seq=head.last_seq,
+        )
+
+    async def approve(
+        self,
+        approval_id: str,
+        *,
+        arguments: Mapping[str, Any] | None = None,
+        reason: str | None = None,
+        session_id: str | None = None,
+        principal: Principal | None = None,
+    ) -> SessionEvent:
+        """Allow a call that waits for a person, once. Raises: ApprovalNotFoundError, AccessDeniedError, InputError."""
+        desk = self._desk(approval_id)
+        return await desk.approve(
+            approval_id, arguments=arguments, reason=reason, session_id=session_id, principal=principal
+        )
+
+    async def deny(
+        self,
+        approval_id: str,
+        *,
+        reason: str | None = None,
+        session_id: str | None = None,
+        principal: Principal | None = None,
+    ) -> SessionEvent:
+        """Refuse a call that waits for a person. Raises: ApprovalNotFoundError, AccessDeniedError."""
+        return await self._desk(approval_id).deny(
+            approval_id, reason=reason, session_id=session_id, principal=principal
+        )
+
+    def _desk(self, approval_id: str) -> ApprovalDesk:
+        if self.approvals is None:
+            raise ApprovalNotFoundError(approval_id=approval_id, reason="nobody asks for approvals here")
+        return self.approvals
+
+    async def _session(self, session_id: str, principal: Principal | None) -> Session:
+        session = await self._manager.open(session_id, principal=principal)
+        await session.refresh()
+        return session
+
+
+def _state(session: Session) -> State:
+    head = session.head
+    if head.open_turn is None:
+        return "waiting" if head.waiting else "idle"
+    if head.stop == head.open_turn:
+        return "stopping"
+    return "parked" if head.parked else "running"

@@ -1,0 +1,64 @@
+"""A turn's boundary: before each model call, the messages that steer it join it (architecture §5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kipu.errors import ConflictError
+from kipu.events.boundary import NoteEvent
+from kipu.events.event import SessionEvent
+from kipu.events.turn import MessageSettledEvent, TurnSteeredEvent
+from kipu.runtime.messages.waiting import waiting_arrivals
+from kipu.runtime.turns.turn_run import TurnRun
+from kipu.session.mailbox import Author, Joining, joining
+
+DOWNGRADED_NOTE = "kipu.downgraded"
+
+
+class Boundary:
+    """Let waiting messages join a running turn, never between a call and its result."""
+
+    def __init__(self, *, now_us: Callable[[], int]) -> None:
+        self._now_us = now_us
+        self._told: set[int] = set()  # messages whose wish to steer was refused already
+
+    async def is_steered(self, run: TurnRun) -> bool:
+        """Return True when a message waits that joins at the next boundary, as far as this process knows."""
+        return bool(run.session.head.waiting) and bool((await self._joining(run)).consumes)
+
+    async def cross(self, run: TurnRun) -> None:
+        """Append what joins, is too late, or may not join; whoever cancels a message at the same time, only one gets it."""
+        while True:
+            await run.catch_up()
+            if not run.session.head.waiting:
+                return
+            events = self._events(run, await self._joining(run))
+            if not events:
+                return
+            try:
+                await run.add(*events, expected_seq=run.session.history.last_seq)
+            except ConflictError:  # something arrived in between: look again
+                continue
+            return
+
+    async def _joining(self, run: TurnRun) -> Joining:
+        arrivals = await waiting_arrivals(run.session)
+        return joining(arrivals, started_by=await self._author(run), now_us=self._now_us())
+
+    async def _author(self, run: TurnRun) -> Author:
+        message = await run.first_message()
+        if message is None:
+            return Author(run.story.principal, None)
+        return Author(message.principal, message.sender_id)
+
+    def _events(self, run: TurnRun, found: Joining) -> list[SessionEvent]:
+        events: list[SessionEvent] = [
+            MessageSettledEvent(seqs=list(entry.seqs), reason=entry.reason) for entry in found.settle
+        ]
+        downgraded = [seq for seq in found.downgraded if seq not in self._told]
+        if downgraded:
+            self._told.update(downgraded)
+            events.append(NoteEvent(kind=DOWNGRADED_NOTE, data={"seqs": downgraded, "turn_id": run.turn.id}))
+        if found.consumes:
+            events.append(TurnSteeredEvent(turn_id=run.turn.id, consumes=list(found.consumes)))
+        return events

@@ -1,0 +1,159 @@
+"""The calls of one answer, brought to their results: judged, asked about, run, recorded; or the turn parks for a person."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import groupby
+from typing import Any
+
+from kipu.errors import TurnStoppedError
+from kipu.events.conversation import ToolResultEvent
+from kipu.events.event import SessionEvent
+from kipu.events.turn import ApprovalDecisionEvent
+from kipu.runtime.turns.approval_gate import DENIED, ApprovalGate, Verdict
+from kipu.runtime.turns.tool_execution import ToolExecution
+from kipu.runtime.turns.turn_run import TurnRun
+from kipu.session.turn_story import OpenCall
+
+CANCELLED_TEXT = "Cancelled: the turn was ended before this call had a result."
+SKIPPED_TEXT = "Skipped: a new message came in first. Ask again if this is still wanted."
+Judged = tuple[OpenCall, Verdict]
+
+
+class ToolStep:
+    """Bring every open call of a turn to exactly one result, each step appended before the next (C14, C15)."""
+
+    def __init__(
+        self,
+        gate: ApprovalGate,
+        execution: ToolExecution,
+        *,
+        is_steered: Callable[[TurnRun], Awaitable[bool]],
+    ) -> None:
+        self._gate = gate
+        self._execution = execution
+        self._is_steered = is_steered
+
+    async def settle(self, run: TurnRun) -> bool:
+        """Run the open calls to their results; return False when the turn was parked for a person instead.
+
+        Raises: TurnStoppedError; the calls are open then, and `close` ends them.
+        """
+        while run.story.open_calls:
+            await run.catch_up()
+            run.control.check()
+            judged = [(call, await self._gate.judge(run, call)) for call in run.story.open_calls]
+            await self._refuse_and_ask(run, judged)
+            await self._run(run, [entry for entry in judged if entry[1].kind == "run"])
+            if not run.story.open_calls:  # the boundary before the model call looks what came in
+                break
+            await run.catch_up()
+            run.control.check()
+            if run.story.open_calls and all(call.awaits_decision for call in run.story.open_calls):
+                if await self._is_steered(run):
+                    await self.skip(run)
+                    return True
+                await self._park(run)
+                return False
+        return True
+
+    async def close(self, run: TurnRun) -> None:
+        """End every open call of a stopped turn as cancelled, and what was asked about them as denied."""
+        events = closing_events(run.story.open_calls)
+        if events:
+            await run.add(*events)
+
+    async def skip(self, run: TurnRun) -> None:
+        """End the calls that have not started as skipped: a message steers the turn elsewhere."""
+        events: list[SessionEvent] = []
+        for call in run.story.open_calls:
+            if not call.starts:
+                events += [*_denial(call, by="a message that came in"), _synthetic(call, SKIPPED_TEXT, "skipped")]
+        if events:
+            await run.add(*events)
+
+    async def _refuse_and_ask(self, run: TurnRun, judged: Sequence[Judged]) -> None:
+        events: list[SessionEvent] = []
+        for call, verdict in judged:
+            if verdict.kind == "refuse":
+                events.append(_refusal(call, verdict))
+            elif verdict.kind == "ask" and call.request is None:
+                events.append(await self._gate.request(call, verdict, context=self._execution.context(run)))
+        if events:
+            await run.add(*events)
+
+    async def _run(self, run: TurnRun, ready: Sequence[Judged]) -> None:
+        """Run calls without side effects together, every other one alone and in order; a steering message skips the rest."""
+        batches: list[list[Judged]] = []
+        for changes, entries in groupby(ready, key=lambda entry: self._execution.has_side_effect(entry[0])):
+            group = list(entries)
+            batches += [[entry] for entry in group] if changes else [group]
+        for number, batch in enumerate(batches):
+            if number:  # else it was looked a moment ago
+                await run.catch_up()
+                run.control.check()
+            if await self._is_steered(run):
+                await self.skip(run)
+                return
+            await self._together(run, batch if number == 0 else await self._still_ready(run, batch))
+
+    async def _still_ready(self, run: TurnRun, batch: Sequence[Judged]) -> list[Judged]:
+        """Judge again what was judged before other calls ran: rules and grants may have changed, and times have passed."""
+        again = [(call, await self._gate.judge(run, call)) for call, _ in batch]
+        return [entry for entry in again if entry[1].kind == "run"]
+
+    async def _together(self, run: TurnRun, batch: Sequence[Judged]) -> None:
+        tasks = [
+            asyncio.ensure_future(self._execution.run(run, call, arguments=verdict.arguments))
+            for call, verdict in batch
+        ]
+        try:
+            outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        except asyncio.CancelledError:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            raise
+        for failure in outcomes:
+            if isinstance(failure, BaseException) and not isinstance(failure, TurnStoppedError):
+                raise failure
+        run.control.check()
+
+    async def _park(self, run: TurnRun) -> None:
+        requests = [call.request for call in run.story.open_calls if call.request is not None]
+        ends = [request.expires_at for request in requests if request.expires_at is not None]
+        await run.turn.park([request.approval_id for request in requests], until=min(ends) if ends else None)
+
+
+def _refusal(call: OpenCall, verdict: Verdict) -> ToolResultEvent:
+    return ToolResultEvent(
+        tool_call_id=call.id,
+        tool_name=call.call.tool_name,
+        result=verdict.reason,
+        is_error=True,
+        error_info=verdict.error_info,
+        synthetic=verdict.synthetic,
+    )
+
+
+def closing_events(calls: Sequence[OpenCall]) -> list[SessionEvent]:
+    """Return what ends these calls with their turn: each one cancelled, and what was asked about it denied."""
+    return [
+        event
+        for call in calls
+        for event in (*_denial(call, by="the end of its turn"), _synthetic(call, CANCELLED_TEXT, "cancelled"))
+    ]
+
+
+def _denial(call: OpenCall, *, by: str) -> list[SessionEvent]:
+    """Return the answer to the question about a call that nobody is asked any more."""
+    if call.request is None or call.decision is not None:
+        return []
+    return [ApprovalDecisionEvent(approval_id=call.request.approval_id, decision=DENIED, by=by)]
+
+
+def _synthetic(call: OpenCall, text: str, why: Any) -> ToolResultEvent:
+    return ToolResultEvent(
+        tool_call_id=call.id, tool_name=call.call.tool_name, result=text, is_error=True, error_info=why, synthetic=why
+    )
