@@ -1,0 +1,113 @@
+"""The store cannot do it; nothing was acknowledged."""
+
+from __future__ import annotations
+
+from kipu.errors.kipu_error import KipuError
+
+
+class StoreError(KipuError):
+    """The store {store} failed: {reason}."""
+
+    code = "store"
+
+
+class StoreNotFoundError(StoreError):
+    """There is no store at {path} ({store}), and none was made. Correct the URL, or make one with `kipu chat` or `kipu import`."""
+
+    code = "store_not_found"
+
+
+class StoreUnavailableError(StoreError):
+    """The store {store} cannot be read or written now: {reason}. Nothing was acknowledged; try again when it is back."""
+
+    code = "store_unavailable"
+
+
+class StoreFullError(StoreUnavailableError):
+    """The store {store} has no room: {reason}. Nothing was acknowledged and the old state stands; free space and try again."""
+
+    code = "store_full"
+
+
+class StoreReadOnlyError(StoreError):
+    """The store {store} is open for reading only: {reason}. Nothing was written."""
+
+    code = "store_read_only"
+
+
+class NewerFormatError(StoreReadOnlyError):
+    """{store} was written by a newer Kipu (format {found}, this one knows {known}). It is opened read-only: update Kipu to write."""
+
+    code = "newer_format"
+
+
+class StoreCorruptError(StoreError):
+    """The store {store} is damaged: {reason}. Nothing was deleted; run `kipu verify` to see what can be read."""
+
+    code = "store_corrupt"
+
+
+class SealBrokenError(StoreCorruptError):
+    """The seal of {where} in session {session_id!r} does not hold: it was changed, cut or moved. Nothing was deleted; run `kipu verify`."""
+
+    code = "seal_broken"
+
+
+class EncryptionError(StoreError):
+    """The store {store} cannot be opened with these keys: {reason}. Nothing was changed."""
+
+    code = "encryption"
+
+
+class KeyUnavailableError(EncryptionError):
+    """{what} is under key {kek!r}, which is not among those given ({given}). Give the key it was made with; nothing was changed."""
+
+    code = "key_unavailable"
+
+
+class DataKeyMissingError(EncryptionError):
+    """The data key of session {session_id!r} is not there: {reason}. What it sealed stands unread; restore the key vault."""
+
+    code = "data_key_missing"
+
+
+class KeysMissingError(EncryptionError):
+    """The store {store} has sessions, but {vault} has no keys for it. Restore its key vault, or open the store without encryption."""
+
+    code = "keys_missing"
+
+
+class StoreSealedError(EncryptionError):
+    """The store {store} is encrypted (its key vault is {vault}). Open it with its key: ?encrypt=file:PATH or env:NAME."""
+
+    code = "store_sealed"
+
+
+class StoreClosedError(StoreError):
+    """The store {store} is closed. Open it again with kipu.wiring.open_store."""
+
+    code = "store_closed"
+
+
+class NetworkFileSystemError(StoreError):
+    """{store} is on a network file system ({kind}), where {reason}. Use a local disk, a jsonl:// store, or a database server."""
+
+    code = "network_file_system"
+
+
+class BlobNotFoundError(StoreError):
+    """Blob {digest} of session {session_id!r} is not in the store. Run `kipu verify {session_id}`."""
+
+    code = "blob_not_found"
+
+
+class SearchUnavailableError(StoreError):
+    """The store {store} has no search. Copy it to one that has: kipu copy {store} sqlite:///sessions.db."""
+
+    code = "search_unavailable"
+
+
+class CopyMismatchError(StoreError):
+    """After copying, session {session_id!r} differs at event {seq}: {reason}. The source is untouched; run the copy again."""
+
+    code = "copy_mismatch"
