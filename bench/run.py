@@ -24,6 +24,7 @@ FIGURES = {
     "prefix": "prefix_share",
     "growth": "log_growth",
     "import": "import_time",
+    "redaction": "redaction",
     "runtime": "runtime_turns",
 }
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from kipu.context.policy import WindowPolicy
 from kipu.context.tokens import EstimateCounter
@@ -40,9 +40,11 @@ from kipu.ports.head import Head
 from kipu.ports.principal import Principal
 from kipu.ports.store import Appended, Binding, EventStore, Page, SessionQuery
 from kipu.ports.tokens import TokenCounter
-from kipu.security.redaction.redactor import Redactor
 from kipu.session.key import SessionKey, arrival_key
 from kipu.session.patch import patch_for
+
+if TYPE_CHECKING:
+    from kipu.security.redaction.redactor import Redactor
 
 logger = logging.getLogger(__name__)
 

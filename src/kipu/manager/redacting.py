@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kipu.security.redaction.finding import Finding
-from kipu.security.redaction.redactor import Redactor
+if TYPE_CHECKING:
+    from kipu.security.redaction.finding import Finding
+    from kipu.security.redaction.redactor import Redactor
+
 
 # What leads to something else: changed, it would lead nowhere. None of it is text that a person, model or tool wrote.
 KEPT = frozenset(
@@ -20,7 +22,7 @@ KEPT = frozenset(
 
 
 def redact_body(
-    redactor: Redactor, event_type: str, fields: Mapping[str, Any]
+    redactor: Redactor, fields: Mapping[str, Any], *, event_type: str
 ) -> tuple[Mapping[str, Any], list[Finding]]:
     """Return the body without its secrets and what was replaced; the same object where there was nothing.
 

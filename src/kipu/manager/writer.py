@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kipu.context.tokens import event_tokens
 from kipu.errors import InvalidEventError
@@ -19,7 +19,9 @@ from kipu.manager.redacting import notes_of, redact_body
 from kipu.ports.clock import Clock, Entropy
 from kipu.ports.store import EventStore, Record
 from kipu.ports.tokens import TokenCounter
-from kipu.security.redaction.redactor import Redactor
+
+if TYPE_CHECKING:
+    from kipu.security.redaction.redactor import Redactor
 
 # A call that was made must be on the medium before its effect is: these are never left in a write buffer (B53).
 URGENT_TYPES = frozenset(
@@ -180,7 +182,7 @@ def _normalised(
     plain, changes = normalise(fields)
     notes = note_changes(changes)
     if redactor is not None:
-        redacted, findings = redact_body(redactor, event.event_type, plain)
+        redacted, findings = redact_body(redactor, plain, event_type=event.event_type)
         notes = notes_of(findings, notes, redactor=redactor) if notes or findings else notes
         plain = redacted
     if plain is fields:

@@ -25,6 +25,8 @@ _OTHER_NAMES = (
     rb"ive|ed|er|ing|age|ion|ary|port|enger|s[_-]?(?:used|limit|count))"
 )
 _IS_OTHER = re.compile(_OTHER_NAMES, re.IGNORECASE)
+_CODE = re.compile(rb"\A/|[({]")
+_TYPE_NAME = re.compile(rb"(?:::|arn:[^\s\"']{1,80}:)[A-Za-z0-9_]*\Z")
 _SECRET_KEY = re.compile(
     r"(?:.*[_.\- ]|.*[a-z](?=[A-Z]))?(?:(?P<password>password|passwd|passphrase|passcode|pwd|pass|密码|口令)|"
     r"(?:client|app|consumer|shared|webhook|signing|session)?[_\- ]?secret|"
@@ -68,6 +70,8 @@ def _key(value: bytes) -> bool:
 
 
 def _authorised(value: bytes) -> bool:
+    if b"HMAC" in value:  # a signature of one request
+        return False
     return not is_stand_in(value) and not is_identifier(value) and (len(value) >= 20 or classes_in(value) >= 2)
 
 
@@ -101,12 +105,23 @@ def _context(
     *,
     check: Callable[[bytes], bool] = is_plausible,
     apart: bool = False,
+    folded: bool = True,
+    gate: re.Pattern[bytes] | None = None,
 ) -> Rule:
-    return Rule(name, anchors, pattern, check=check, tier=Tier.CONTEXT, apart=apart, folded=True)
+    return Rule(name, anchors, pattern, check=check, tier=Tier.CONTEXT, apart=apart, folded=folded, gate=gate)
 
 
+# A name, something that assigns, and no word, number or call of a program behind it: those are no secrets whatever the name.
+_NAME_AND_SIGN = rb"[A-Za-z0-9_ -]{1,56}['\"\]\\]{0,4}[ \t]{0,8}(?:=>|:=|[:=](?!>)|\xef\xbc\x9a)[ \t]{0,8}"
+_NO_WORD = rb"(?!(?:null|none|true|false|[0-9.]{1,9}|[a-z_][a-z_.]{0,80})(?:[\s(\[,;)&}\]]|\Z)|[\s({\[])"
+_ASSIGNED = re.compile(_NAME_AND_SIGN + _NO_WORD, re.IGNORECASE)
+_ASSIGNED_LONG = re.compile(_NAME_AND_SIGN + _NO_WORD + rb"(?:[rbfu]|!str )?['\"`\\]{0,2}[^\s'\"`]{16}", re.IGNORECASE)
+_VARIABLE = re.compile(rb"(?:PASS(?:WORD|WD|PHRASE)?|PWD)(?:_[A-Z0-9]{1,20})?=")
+_SPOKEN = re.compile(
+    rb"(?:pass(?:word|phrase|code)?|[\xe5\xaf\x86\xe7\xa0\x81\x8f\xa3\xbb\xa4]{6})\s{0,2}[ \xef\xe6\xe4]", re.IGNORECASE
+)
 _VALUE = f"(?:{_QUOTED}|{_BARE})"
-_STEM = r"(?i:pass(?:word|wd|phrase|code)?|pwd|identified by)"
+_STEM = r"(?:(?:[pP]ass|PASS)(?i:word|wd|phrase|code)?|(?i:pwd|identified by))"
 _FLAGS = ("--password", "--passwd", "--pass", "--token", "--secret", "--api-key", "--apikey", "--access-key", "--secret-key",
           "--client-secret", "--auth-token", "--access-token")  # fmt: skip
 NAMED = frozenset({"password", "token", "key"})  # rules whose first group is what the name goes on with
@@ -118,25 +133,31 @@ _SCHEME = r"(?:(?i:bearer|token|basic|bot|ssws|apikey|key|digest|negotiate|genie
 _AWS = "aws_secret_access_key|aws_secret_key|aws_secret|secretaccesskey|secret_access_key"
 
 RULES = (
-    _context("password", ("pass", "pwd"), f"{_STEM}{_WORDY}{_BETWEEN}{_VALUE}", check=is_password),
+    _context("password", ("pass", "pwd"), f"{_STEM}{_WORDY}{_BETWEEN}{_VALUE}", check=is_password, gate=_ASSIGNED),
     _context(
         "token",
         ("token", "secret", "apikey", "api_key", "api-key", "api key", "credential"),
         f"(?i:token|secret|api[_ -]?key|credential){_WORDY}{_BETWEEN}{_VALUE}",
         check=_token,
+        gate=_ASSIGNED_LONG,
     ),
     _context(
         "key",
         ("_key", "-key", "accesskey", "privatekey", "authkey"),
         f"(?i:[_-]key|accesskey|privatekey|authkey){_WORDY}{_BETWEEN}{_VALUE}",
         check=_key,
+        gate=_ASSIGNED_LONG,
     ),
-    _context("said-password", ("pass", "\u5bc6\u7801", "\u53e3\u4ee4"), f"{_SAID}{_IS}{_WORD}", check=_said),
+    _context(
+        "said-password", ("pass", "\u5bc6\u7801", "\u53e3\u4ee4"), f"{_SAID}{_IS}{_WORD}", check=_said, gate=_SPOKEN
+    ),
     _context(
         "password-variable",
-        ("pass", "pwd"),
+        ("PASS", "PWD"),
         r"(?:PASS(?:WORD|WD|PHRASE)?|PWD)(?:_[A-Z0-9]{1,20})?=['\"]?([^\s'\"<>$]{5,512})",
         check=_assigned,
+        folded=False,
+        gate=_VARIABLE,
     ),
     _context(
         "sql-password",
@@ -149,6 +170,7 @@ RULES = (
         ("authorization",),
         rf"(?i:authorization)['\"\\]{{0,3}}\s{{0,2}}[:=,]\s{{0,2}}['\"\\]{{0,3}}{_SCHEME}([A-Za-z0-9._~+/=:-]{{8,}})",
         check=_authorised,
+        apart=True,
     ),
     _context("bearer", ("bearer ",), r"(?i:bearer) {1,2}([A-Za-z0-9._~+/=-]{16,})", check=_token),
     _context("basic-authorization", ("basic ",), r"(?i:basic) {1,2}([A-Za-z0-9+/]{8,}={0,2})", check=is_basic_pair),
@@ -200,9 +222,12 @@ RULES = (
 )
 
 
-def goes_on_otherwise(rule: Rule, data: bytes, *, span: tuple[int, int], end: int) -> bool:
+def goes_on_otherwise(rule: Rule, data: bytes, *, span: tuple[int, int], start: int, end: int) -> bool:
     """Return True where what was found is that of something else, as in `password_file`, or a call or an item."""
-    return rule.name in NAMED and (data[end : end + 1] in (b"(", b"[") or _name_goes_on(data, span))
+    if rule.name not in NAMED:
+        return False
+    before = _TYPE_NAME.search(data, max(0, start - 100), start)
+    return before is not None or (data[end : end + 1] in (b"(", b"[") or _name_goes_on(data, span))
 
 
 def is_secret_key(name: str) -> str | None:

@@ -25,15 +25,20 @@ class Match(Protocol):
 class Pattern(Protocol):
     """A compiled pattern."""
 
-    def match(self, text: bytes, pos: int = ..., endpos: int = ...) -> Match | None:
+    @property
+    def groups(self) -> int:
+        """Return how many groups it has."""
+        ...
+
+    def match(self, text: bytes, /, *, pos: int = ..., endpos: int = ...) -> Match | None:
         """Return a match that begins at `pos`."""
         ...
 
-    def search(self, text: bytes, pos: int = ..., endpos: int = ...) -> Match | None:
+    def search(self, text: bytes, /, *, pos: int = ..., endpos: int = ...) -> Match | None:
         """Return the first match from `pos` on."""
         ...
 
-    def finditer(self, text: bytes) -> Iterator[Match]:
+    def finditer(self, text: bytes, /) -> Iterator[Match]:
         """Yield every match, from left to right."""
         ...
 

@@ -83,7 +83,7 @@ class _Anchors:
         done: dict[int, int] = {}
         for at, index in self.literals.find(looked_at):
             for number, rule, pattern in self._rules[index]:
-                if at < done.get(number, 0):
+                if at < done.get(number, 0) or (rule.gate is not None and rule.gate.match(data, at) is None):
                     continue
                 span = _secret_at(data, at, rule=rule, pattern=pattern)
                 if span is not None:
@@ -100,34 +100,30 @@ def marker_pattern(names: Iterable[str]) -> re.Pattern[bytes]:
 
 def _secret_at(data: bytes, at: int, *, rule: Rule, pattern: Pattern) -> tuple[int, int] | None:
     if rule.lead:
-        match = pattern.search(data, max(0, at - rule.lead), min(len(data), at + REACH))
+        match = pattern.search(data, pos=max(0, at - rule.lead), endpos=min(len(data), at + REACH))
         if match is not None and not match.span()[0] <= at < match.span()[1]:
             return None
     else:
         if rule.apart and not _begins_apart(data, at):
             return None
-        match = pattern.match(data, at, min(len(data), at + REACH))
+        match = pattern.match(data, pos=at, endpos=min(len(data), at + REACH))
     if match is None:
         return None
-    whole, (start, end) = match.span(), _secret(match)
+    whole, (start, end) = match.span(), _secret(match, pattern.groups)
     if start >= end or (rule.apart and rule.tier is not Tier.CONTEXT and not _is_apart(data, whole[0], end)):
         return None
-    if rule.tier is Tier.CONTEXT and goes_on_otherwise(rule, data, span=match.span(1), end=whole[1]):
+    if rule.tier is Tier.CONTEXT and goes_on_otherwise(rule, data, span=match.span(1), start=whole[0], end=whole[1]):
         return None
     return (start, end) if rule.check(data[start:end]) else None
 
 
-def _secret(match: Match) -> tuple[int, int]:
+def _secret(match: Match, groups: int) -> tuple[int, int]:
     """Return the last group that took part, or the whole."""
-    found = match.span()
-    for group in range(1, 8):
-        try:
-            span = match.span(group)
-        except IndexError:
-            break
+    for group in range(groups, 0, -1):
+        span = match.span(group)
         if span[0] >= 0:
-            found = span
-    return found
+            return span
+    return match.span()
 
 
 def _begins_apart(data: bytes, start: int) -> bool:

@@ -7,7 +7,7 @@ import re
 from collections import Counter
 
 _STAND_INS = (
-    b"example", b"changeme", b"change-me", b"change_me", b"placeholder", b"replace", b"insert", b"your", b"xxxx", b"dummy",
+    b"example", b"changeme", b"change-me", b"change_me", b"placeholder", b"replace", b"insert", b"your", b"xxxx", b"dummy", b"mock",
     b"redacted", b"foobar", b"todo", b"lorem", b"sample", b"0123456789", b"1234567890", b"abcdefgh", b"deadbeef", b"aaaaaa",
     b"000000", b"....", b"****", b"____", b"----",
 )  # fmt: skip

@@ -27,7 +27,7 @@ def _is_url_password(found: bytes) -> bool:
 
 
 RULES = (
-    shape("jwt", "eyJ", r"eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{16,}(?:\.[A-Za-z0-9_-]+){0,2}", check=is_jwt),
+    shape("jwt", "eyJ", pattern=r"eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{16,}(?:\.[A-Za-z0-9_-]+){0,2}", check=is_jwt),
     Rule("private-key", ("-----BEGIN ",),
          r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?:[^-]|-[^-])*(?:-----END [A-Z0-9 ]{0,60}-----)?",
          check=_is_key_block, apart=False),
@@ -36,7 +36,7 @@ RULES = (
     Rule("url-password", ("://",), r"://[^\s/?#@:'\"<>`]{0,128}:([^\s/@'\"<>`]{3,512})@[A-Za-z0-9._\[$%{-]", check=_is_url_password,
          tier=Tier.CONTEXT, apart=False),
     shape("password-hash", "$2a$ $2b$ $2y$ $argon2 $6$ $5$ $y$ $1$ $scrypt$",
-          r"\$(?:2[aby]\$[0-9]{2}\$[./A-Za-z0-9]{53}|argon2i?d?\$v=[0-9]+\$[a-z0-9=,]+\$[A-Za-z0-9+/]{8,}\$[A-Za-z0-9+/]{20,}"
+          pattern=r"\$(?:2[aby]\$[0-9]{2}\$[./A-Za-z0-9]{53}|argon2i?d?\$v=[0-9]+\$[a-z0-9=,]+\$[A-Za-z0-9+/]{8,}\$[A-Za-z0-9+/]{20,}"
           r"|[56]\$(?:rounds=[0-9]+\$)?[./A-Za-z0-9]{4,16}\$[./A-Za-z0-9]{43,86}|y\$[./A-Za-z0-9]+\$[./A-Za-z0-9]{4,}\$[./A-Za-z0-9]{43}"
           r"|1\$[./A-Za-z0-9]{4,8}\$[./A-Za-z0-9]{22})"),
     Rule("wireguard-key", ("PrivateKey", "PresharedKey"), r"(?:PrivateKey|PresharedKey) ?= ?([A-Za-z0-9+/]{43}=)"),
