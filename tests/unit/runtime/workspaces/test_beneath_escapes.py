@@ -212,7 +212,7 @@ def test_files_stay_inside_while_another_process_swaps(files: BeneathFiles, root
             assert swapper.poll() is None
         finally:
             swapper.kill()
-    assert seen == {b"inside"}
+    assert seen <= {b"inside"}  # nothing at all where the swapper was always quicker
     assert _everything(outside) == {"f": SECRET, "secret": SECRET}
 
 
