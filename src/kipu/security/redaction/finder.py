@@ -9,12 +9,14 @@ from typing import NamedTuple
 
 from kipu.security.redaction.context import goes_on_otherwise
 from kipu.security.redaction.engine import Engine, Match, Pattern
+from kipu.security.redaction.families.unlisted import RULE as UNLISTED
 from kipu.security.redaction.manifest import ANCHOR as MANIFEST_ANCHOR
 from kipu.security.redaction.manifest import manifest_spans
 from kipu.security.redaction.rule import REACH, Rule, Tier
 
 KNOWN_RULE = "known-secret"
 _ESCAPED = re.compile(rb"(?:\\[nrtbf]|\\u[0-9a-fA-F]{4}|\\x[0-9a-fA-F]{2}|%[0-9a-fA-F]{2}|\x1b\[[0-9;]*m)\Z")
+_JOINED = frozenset((b"/", b"+", b"_", b"-", b"%"))
 _WORD = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789")
 
 
@@ -36,11 +38,18 @@ class Finder:
         compiled = [(number, rule, engine.pattern(rule.pattern)) for number, rule in enumerate(rules)]
         self._exact = _Anchors(engine, [each for each in compiled if not each[1].folded])
         self._folded = _Anchors(engine, [each for each in compiled if each[1].folded])
+        self._unlisted = engine.pattern(UNLISTED.pattern)
         self._custom = [(name, engine.pattern(text)) for name, text in custom]
         self._known = engine.literals(known)
         self._known_lengths = [len(form) for form in known]
         self.longest_literal = max([24, *self._known_lengths, *(len(a) for rule in rules for a in rule.anchors)])
-        names = {KNOWN_RULE, "secret-manifest", *(rule.name for rule in rules), *(name for name, _ in custom)}
+        names = {
+            KNOWN_RULE,
+            UNLISTED.name,
+            "secret-manifest",
+            *(rule.name for rule in rules),
+            *(name for name, _ in custom),
+        }
         self._marker = marker_pattern(names | {"password", "token"})
 
     def find(self, data: bytes) -> list[Span]:
@@ -50,6 +59,7 @@ class Finder:
         ]
         spans += self._exact.spans(data, data)
         spans += self._folded.spans(data, data.lower())
+        spans += self._tokens(data)
         at = data.find(MANIFEST_ANCHOR)
         while at >= 0:
             spans += [Span(start, end, "secret-manifest", Tier.CONTEXT) for start, end in manifest_spans(data, at)]
@@ -59,6 +69,14 @@ class Finder:
         if not spans:
             return []
         return _merged(_outside(spans, [found.span() for found in self._marker.finditer(data)]))
+
+    def _tokens(self, data: bytes) -> list[Span]:
+        """Return what looks like a token of a maker that no rule knows."""
+        return [
+            Span(*match.span(), UNLISTED.name, UNLISTED.tier)
+            for match in self._unlisted.finditer(data)
+            if _stands_alone(data, *match.span()) and UNLISTED.check(data[slice(*match.span())])
+        ]
 
     def leads(self, data: bytes) -> list[int]:
         """Return where literals stand that lead to rules, and known secrets."""
@@ -124,6 +142,12 @@ def _secret(match: Match, groups: int) -> tuple[int, int]:
         if span[0] >= 0:
             return span
     return match.span()
+
+
+def _stands_alone(data: bytes, start: int, end: int) -> bool:
+    """Return True where no path, query, base64 or longer name goes on at either end."""
+    inside = data[max(0, start - 1) : start] in _JOINED or data[end : end + 1] in _JOINED
+    return not inside and _is_apart(data, start, end)
 
 
 def _begins_apart(data: bytes, start: int) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import string
 import sysconfig
 from pathlib import Path
 
@@ -22,6 +24,23 @@ def test_redactor_finds_secrets_of_many_families() -> None:
     assert len(MADE) >= 200
     missed = [(family, text) for family, secret, text in MADE if secret in str(redactor.redact(text).value)]
     assert len(missed) <= len(MADE) * 0.02, missed[:5]
+
+
+def test_redactor_finds_tokens_of_makers_it_does_not_know() -> None:
+    """A short name with much chance behind it is a token, whoever made it; a hash and a name are none (C21)."""
+    redactor, chance = Redactor(), random.Random(4)
+    letters = string.ascii_letters + string.digits
+    for prefix in ("acme_", "zz-live-", "foo_pat_", "widgetly_"):
+        found = [
+            prefix + "".join(chance.choices(letters, k=length)) for length in (32, 36, 40, 48, 60) for _ in range(4)
+        ]
+        missed = [token for token in found if token in redactor.redact(f"it said '{token}' there").value]
+        assert len(missed) <= 2, missed
+    for text in (
+        "sha512-0Q8aZb3cXd4eYf5gWh6iVj7kUl8mTn9oSp0qRr1s",
+        "test_that_nothing_is_lost_when_the_disk_is_full_again",
+    ):
+        assert redactor.redact(text).value == text
 
 
 def test_engines_give_the_same_answers() -> None:
