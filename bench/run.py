@@ -24,6 +24,7 @@ FIGURES = {
     "prefix": "prefix_share",
     "growth": "log_growth",
     "import": "import_time",
+    "encryption": "encryption",
     "redaction": "redaction",
     "runtime": "runtime_turns",
 }

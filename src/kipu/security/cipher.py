@@ -45,7 +45,8 @@ class AesGcmCipher:
         self._random_bytes = entropy.random_bytes
         self._keys = {epoch: (aes_gcm(key), _binding(session_id, epoch)) for epoch, key in data_keys.items()}
         newest = max(data_keys)
-        self._newest, self._newest_binding = self._keys[newest]
+        primitive, self._newest_binding = self._keys[newest]
+        self._encrypt = primitive.encrypt
         self._newest_epoch = newest.to_bytes(_EPOCH_BYTES, "big")
         self._invalid = _invalid_tag()
         self._chain_key = hmac.digest(data_keys[min(data_keys)], _CHAIN, "sha256")
@@ -53,8 +54,8 @@ class AesGcmCipher:
     def seal(self, plain: bytes, context: bytes) -> bytes:
         """Return `plain` sealed under the newest epoch."""
         nonce = self._random_bytes(_NONCE_BYTES)
-        sealed: bytes = self._newest.encrypt(nonce, plain, self._newest_binding + context)
-        return self._newest_epoch + nonce + sealed
+        sealed: bytes = self._encrypt(nonce, plain, self._newest_binding + context)
+        return b"".join((self._newest_epoch, nonce, sealed))
 
     def open(self, sealed: bytes, context: bytes) -> bytes:
         """Return what was sealed under this context, or raise."""
