@@ -15,6 +15,10 @@ from kipu.security.redaction.manifest import manifest_spans
 from kipu.security.redaction.rule import REACH, Rule, Tier
 
 KNOWN_RULE = "known-secret"
+_MANIFEST_STEP = (
+    1_024  # one look covers what is around it, so a text that says it on every line is not looked at for each
+)
+_LONG_RUN = 256
 _ESCAPED = re.compile(rb"(?:\\[nrtbf]|\\u[0-9a-fA-F]{4}|\\x[0-9a-fA-F]{2}|%[0-9a-fA-F]{2}|\x1b\[[0-9;]*m)\Z")
 _JOINED = frozenset((b"/", b"+", b"_", b"-", b"%"))
 _WORD = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789")
@@ -63,7 +67,9 @@ class Finder:
         at = data.find(MANIFEST_ANCHOR)
         while at >= 0:
             spans += [Span(start, end, "secret-manifest", Tier.CONTEXT) for start, end in manifest_spans(data, at)]
-            at = data.find(MANIFEST_ANCHOR, at + 1)
+            at = data.find(
+                MANIFEST_ANCHOR, at + (_MANIFEST_STEP if b"\n---" not in data[at : at + _MANIFEST_STEP] else 1)
+            )
         for name, pattern in self._custom:
             spans += [Span(*match.span(), name, Tier.PLACE) for match in pattern.finditer(data)]
         if not spans:
@@ -103,10 +109,12 @@ class _Anchors:
             for number, rule, pattern in self._rules[index]:
                 if at < done.get(number, 0) or (rule.gate is not None and rule.gate.match(data, at) is None):
                     continue
-                span = _secret_at(data, at, rule=rule, pattern=pattern)
+                span, looked_to = _secret_at(data, at, rule=rule, pattern=pattern)
                 if span is not None:
                     spans.append(Span(*span, rule.name, rule.tier))
-                    done[number] = span[1]
+                # A long run that is no secret is not looked at again from every place within it.
+                if span is not None or looked_to - at > _LONG_RUN:
+                    done[number] = looked_to if span is None else span[1]
         return spans
 
 
@@ -116,23 +124,25 @@ def marker_pattern(names: Iterable[str]) -> re.Pattern[bytes]:
     return re.compile(rf"\[redacted:(?:{known})(?::[0-9a-f]{{12}})?\]".encode())
 
 
-def _secret_at(data: bytes, at: int, *, rule: Rule, pattern: Pattern) -> tuple[int, int] | None:
+def _secret_at(data: bytes, at: int, *, rule: Rule, pattern: Pattern) -> tuple[tuple[int, int] | None, int]:
+    """Return the secret that a literal leads to, if any, and up to where was looked."""
+    end = min(len(data), at + REACH)
     if rule.lead:
-        match = pattern.search(data, pos=max(0, at - rule.lead), endpos=min(len(data), at + REACH))
+        match = pattern.search(data, pos=max(0, at - rule.lead), endpos=end)
         if match is not None and not match.span()[0] <= at < match.span()[1]:
-            return None
+            return None, at
     else:
         if rule.apart and not _begins_apart(data, at):
-            return None
-        match = pattern.match(data, pos=at, endpos=min(len(data), at + REACH))
+            return None, at
+        match = pattern.match(data, pos=at, endpos=end)
     if match is None:
-        return None
-    whole, (start, end) = match.span(), _secret(match, pattern.groups)
-    if start >= end or (rule.apart and rule.tier is not Tier.CONTEXT and not _is_apart(data, whole[0], end)):
-        return None
+        return None, at
+    whole, (first, last) = match.span(), _secret(match, pattern.groups)
+    if first >= last or (rule.apart and rule.tier is not Tier.CONTEXT and not _is_apart(data, whole[0], last)):
+        return None, whole[1]
     if rule.tier is Tier.CONTEXT and goes_on_otherwise(rule, data, span=match.span(1), start=whole[0], end=whole[1]):
-        return None
-    return (start, end) if rule.check(data[start:end]) else None
+        return None, whole[1]
+    return ((first, last) if rule.check(data[first:last]) else None), whole[1]
 
 
 def _secret(match: Match, groups: int) -> tuple[int, int]:
