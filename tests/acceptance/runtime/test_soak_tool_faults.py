@@ -56,7 +56,7 @@ async def told(run: Runtime, text: str) -> list[ToolResultEvent]:
 
 
 FAULTS = {
-    "hangs": ("sleep 600 # {token}", {"timeout_s": 1}, "1 s"),
+    "hangs": ("sleep 600 # {token}", {"timeout_s": 1}, "1.0 s"),
     "forks": ("for i in 1 2 3 4; do (exec -a {token} sleep 600 &) ; done; setsid sleep 601 & echo off", {}, "off"),
     "floods": ("yes {token} | head -c 30000000", {}, "{token}"),
     "kills its group": ("kill -9 0; kill -9 -1; kill -9 $PPID; kill -9 {pid}", {}, ""),
