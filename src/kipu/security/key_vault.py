@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -162,10 +162,10 @@ class KeyVault:
         with self._lock, self._translated():
             return list(self._open().execute(sql, values))
 
-    async def _write(self, work: Any) -> Any:
+    async def _write(self, work: Callable[[apsw.Connection], T]) -> T:
         return await asyncio.to_thread(self._transaction, work)
 
-    def _transaction(self, work: Any) -> Any:
+    def _transaction(self, work: Callable[[apsw.Connection], T]) -> T:
         with self._lock, self._translated():
             connection = self._open()
             connection.execute("BEGIN IMMEDIATE")
