@@ -7,6 +7,7 @@ import shutil
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 _SHUTDOWN = 0x8004587D
 _WITHOUT_FLUSHING = 2
 _SIZE = "48M"
+_RELEASE_S = 60.0
 
 
 class NoPowerCutsError(Exception):
@@ -46,8 +48,21 @@ class CuttableDisk:
             os.close(handle)
 
     def unmount(self) -> None:
-        """Unmount; what was cut is then really gone."""
+        """Unmount; what was cut is then really gone.
+
+        Who made a mount namespace meanwhile has a copy of this mount, which keeps the dead file system alive: it is waited for.
+        """
         _run("umount", str(self.mounted_at))
+        deadline_s = time.monotonic() + _RELEASE_S
+        while _attached(self.image):
+            if time.monotonic() > deadline_s:
+                raise NoPowerCutsError(f"another process still has {self.image} mounted")
+            time.sleep(0.05)
+
+
+def _attached(image: Path) -> bool:
+    listed = subprocess.run(["losetup", "-j", str(image)], capture_output=True, text=True, check=False)  # noqa: S603, S607
+    return bool(listed.stdout.strip())
 
 
 def _run(*command: str) -> None:
