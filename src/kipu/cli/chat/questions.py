@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kipu.session.turn_story import OpenCall
 
 Word: TypeAlias = Literal["yes", "no", "always", "edit"]
-OPTIONS = "y yes · n [why] no · a always, in this session (a project · a user) · e edit"
+OPTIONS = "type and Enter: y yes · n [why] no · a always, in this session (a project · a user) · e edit"
 _WORDS: Mapping[str, Word] = {
     **dict.fromkeys(("y", "yes", "ok", "是", "好"), "yes"),
     **dict.fromkeys(("n", "no", "否", "不"), "no"),
