@@ -384,8 +384,8 @@ async def test_model_failure_in_mid_stream_is_typed_like_one_before_it(name: str
     assert stream.partial().text.startswith("Half")
 
 
-async def test_model_window_whose_blob_is_gone_is_not_sent() -> None:
-    """A lost image is the store's error, told as such, and never the provider's (C16)."""
+async def test_model_window_tells_of_a_picture_whose_blob_is_gone() -> None:
+    """A lost image is told of in its place: a session with one goes on (C16)."""
 
     async def lost(digest: str) -> bytes:
         raise BlobNotFoundError(digest=digest, session_id="s")
@@ -393,9 +393,10 @@ async def test_model_window_whose_blob_is_gone_is_not_sent() -> None:
     picture = {"type": "media", "media_type": "image/png", "blob": "ab" * 32, "size": 3}
     with FakeProvider([FakeAnswer("ok")]) as provider:
         async with client_of(provider, CHAT) as client:
-            with pytest.raises(BlobNotFoundError):
-                await events_of(client, {"role": "user", "content": [picture]}, read_blob=lost)
-        assert provider.asked == []
+            await events_of(client, {"role": "user", "content": [picture]}, read_blob=lost)
+        (asked,) = provider.asked
+        assert "image/png" in str(asked.json()["messages"])
+        assert asked.violations() == []
 
 
 async def test_model_that_is_not_there_is_unreachable() -> None:

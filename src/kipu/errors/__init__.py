@@ -237,3 +237,8 @@ __all__ = [
     "WorkspaceError",
     "WorkspaceMissingError",
 ]
+
+# Programs and people know them by the public name, wherever each is written.
+for _name in __all__:
+    globals()[_name].__module__ = __name__
+del _name
