@@ -107,10 +107,15 @@ class Compiled:
         for index in range(first, len(self.messages)):
             self.nested += nested_in(self.messages[index], index)
 
-    def finished(self, exchanges: Sequence[Exchange]) -> tuple[list[Message], list[Adjustment]]:
-        """Return copies of everything compiled, followed by the exchanges that may still change."""
+    def finished(
+        self, exchanges: Sequence[Exchange], *, shared: bool = False
+    ) -> tuple[list[Message], list[Adjustment]]:
+        """Return copies of everything compiled, followed by the exchanges that may still change.
+
+        `shared` messages are not copied but for the last: nothing ever changes the others, nor may whoever gets them.
+        """
         tail, adjustments = self._end(exchanges)
-        messages = copies(self.messages, self.nested)
+        messages = list(self.messages) if shared else copies(self.messages, self.nested)
         messages[-1:] = [copied for message in tail for copied in copies([message], nested_in(message))]
         return messages, adjustments
 

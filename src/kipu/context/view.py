@@ -62,8 +62,9 @@ class WindowView:
         exchanges: Sequence[Exchange],
         head: tuple[Item | None, Item | None],
         adjustments: Sequence[Adjustment],
+        shared: bool = False,
     ) -> Rendering:
-        """Return the window for a reader. `head` is instruction and summary.
+        """Return the window for a reader. `head` is instruction and summary; `shared` messages are only to be read.
 
         Raises:
             InvalidQueryError: there is no such target.
@@ -71,7 +72,7 @@ class WindowView:
         # Media are not kept as base64: they would hold several times the memory of the log.
         keep = not reader.media or not any(exchange.media_count for exchange in exchanges)
         compiled = self._compiled_for(target, reader, exchanges=exchanges, head=head, keep=keep)
-        messages, notes = compiled.finished(exchanges)
+        messages, notes = compiled.finished(exchanges, shared=shared)
         fixed = sum(item.tokens for item in head if item is not None)
         return Rendering(
             target=target,

@@ -342,8 +342,11 @@ class Window:
         provider: str | None = None,
         model: str | None = None,
         media: Mapping[str, bytes] | None = None,
+        shared: bool = False,
     ) -> Rendering:
         """Return the window as `target` takes it, with what was adjusted for that. The log is not touched (C8).
+
+        The messages are copies, which the caller may change (B34); `shared` ones are the window's own, for who only reads.
 
         `provider` and `model` are who will read it: opaque reasoning goes to whoever made it and to nobody else. `media`
         gives the bytes of blobs; media whose bytes are not given are shown as text, except to the neutral target.
@@ -358,7 +361,9 @@ class Window:
         before = [*self._assembly.adjustments, *self._assembly.pending_adjustments(), *lost]
         reader = Reader(self.policy, provider, model, media)
         head = (self._boundaries.shown_instruction, self._boundaries.summary)
-        return self._view.render(target, reader, exchanges=self._assembly.exchanges, head=head, adjustments=before)
+        return self._view.render(
+            target, reader, exchanges=self._assembly.exchanges, head=head, adjustments=before, shared=shared
+        )
 
     def digest(self, *, provider: str | None = None, model: str | None = None) -> str:
         """Return the digest of the neutral messages, as `window_digest` gives it (C6), for the price of what is new in them."""

@@ -277,16 +277,17 @@ class Session:
         *,
         provider: str | None = None,
         model: str | None = None,
+        shared: bool = False,
         principal: Principal | None = None,
     ) -> Rendering:
-        """Return the window with the adjustments it took (C8)."""
+        """Return the window with the adjustments it took (C8); `shared` messages are not copied, and only to be read."""
         self._allow(Verb.READ, principal)
         if not (self.lock.mine and self._history.settled):
             await self.refresh()
         window = self._history.window
         # The neutral form names blobs and shows none of their bytes.
         media = {} if target == "neutral" else await self._readable(window.media(), principal)
-        return window.messages(target, provider=provider, model=model, media=media)
+        return window.messages(target, provider=provider, model=model, media=media, shared=shared)
 
     async def _readable(self, digests: Sequence[str], principal: Principal | None) -> dict[str, bytes]:
         """Return the blobs that are there: one that is lost is shown as text, and bricks no session (C16)."""

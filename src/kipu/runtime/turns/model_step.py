@@ -119,7 +119,7 @@ class ModelStep:
         described = self._model.describe()
         asker = run.turn.principal
         rendering = await self._session.render(
-            TARGET, provider=described.provider, model=described.model, principal=asker
+            TARGET, provider=described.provider, model=described.model, principal=asker, shared=True
         )
         window = window_record(rendering, self._session.history, provider=described.provider, model=described.model)
         request = ModelRequest(
