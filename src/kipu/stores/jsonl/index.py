@@ -7,7 +7,7 @@ import os
 import time
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -42,6 +42,9 @@ CREATE TABLE writers(owner TEXT PRIMARY KEY) WITHOUT ROWID;
 """
 # Where in a head row the log's own place stands: as JSON within JSON, since lists read a hundred rows and need none of it.
 _LOG = head_table.OWN_NOTE
+
+
+_CLOSE_WAIT_S = 10.0
 
 
 class Index:
@@ -119,14 +122,30 @@ class Index:
             self._inode = os.stat(self._path).st_ino
 
     def close(self) -> None:
-        """Close the connection, leaving a short write-ahead log where nobody else needs it."""
-        if self._connection is not None:
-            if not self._in_memory and self.is_current():
-                self._connection.set_busy_timeout(0)
-                with suppress(apsw.Error):  # it is a cache, and its log works as well where it is
-                    self.sql("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-            self._connection.close()
-            self._connection = self._heads = None
+        """Close the connection, leaving a short write-ahead log where nobody else needs it.
+
+        A read whose caller was cancelled goes on in its thread: its end is waited for.
+        """
+        deadline_s = time.monotonic() + _CLOSE_WAIT_S
+        while self._connection is not None:
+            try:
+                self._close(self._connection)
+            except apsw.ThreadingViolationError:
+                if time.monotonic() > deadline_s:
+                    raise
+                time.sleep(0.005)
+
+    def _close(self, connection: apsw.Connection) -> None:
+        if not self._in_memory and self.is_current():
+            connection.set_busy_timeout(0)
+            try:
+                self.sql("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            except apsw.ThreadingViolationError:
+                raise
+            except apsw.Error:
+                pass  # it is a cache, and its log works as well where it is
+        connection.close()
+        self._connection = self._heads = None
 
     @property
     def _open(self) -> apsw.Connection:
