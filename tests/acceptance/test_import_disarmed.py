@@ -19,7 +19,7 @@ async def exported(place: Path) -> tuple[Path, str]:
     model = ScriptedModelClient([ScriptedReply(calls=[ScriptedCall("write")])])
     async with runtime(model, write) as run:
         session = await run.session()
-        grant: dict[str, Any] = {"grant.x": {"tool": "write"}}
+        grant: dict[str, Any] = {"grant.x": {"tool": "write"}, "kipu.parent": {"call_id": "c", "principal": "root"}}
         await session.set_metadata(env={"PATH": "/evil"}, topic="kept", **grant)
         await run.say(session, "go")
         await run.settled()

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from kipu.events.event import SessionEvent
+from kipu.manager.head_limits import RESERVED
 from kipu.ports.head import HeadPatch
 from kipu.session.fold import fold_event
 
@@ -58,7 +59,7 @@ class HeadReplay:
         It is on record all the same. Only a place that somebody trusts says what is to be done in another.
         """
         metadata = self._row.get("metadata") or {}
-        kept = {name: value for name, value in metadata.items() if name != "env" and not name.startswith("grant.")}
+        kept = {name: value for name, value in metadata.items() if name != "env" and not name.startswith(RESERVED)}
         self.put(**IDLE, metadata=kept)
 
     def patch(self) -> HeadPatch:

@@ -8,11 +8,10 @@ from kipu.errors import ConflictError
 from kipu.events.boundary import NoteEvent
 from kipu.events.event import SessionEvent
 from kipu.events.turn import MessageSettledEvent, TurnSteeredEvent
+from kipu.runtime.messages.outbound import DOWNGRADED_NOTE
 from kipu.runtime.messages.waiting import waiting_arrivals
 from kipu.runtime.turns.turn_run import TurnRun
 from kipu.session.mailbox import Author, Joining, joining
-
-DOWNGRADED_NOTE = "kipu.downgraded"
 
 
 class Boundary:

@@ -16,6 +16,7 @@ from kipu.manager.rewinding import undoing
 from kipu.manager.session import Session
 from kipu.manager.turn import Turn
 from kipu.ports.principal import Principal
+from kipu.runtime.messages.outbound import ROLLBACK_REFUSED_NOTE
 from kipu.runtime.messages.waiting import waiting_arrivals
 from kipu.runtime.orchestrator import Orchestrator
 from kipu.runtime.turns.quarantine import Quarantine
@@ -26,8 +27,6 @@ from kipu.session.mailbox import NextTurn, next_turn
 from kipu.session.turn_story import TurnStory
 
 logger = logging.getLogger(__name__)
-
-ROLLBACK_REFUSED_NOTE = "kipu.rollback_refused"
 
 
 class SessionTurns:
