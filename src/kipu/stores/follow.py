@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from kipu.errors import StoreClosedError
 from kipu.ports.store import StoredEvent
@@ -75,8 +75,21 @@ class Announcer:
             self._timer = loop.call_later(self._poll_s, self._poll, loop)
 
 
+class FollowPage(NamedTuple, Generic[T]):
+    """Some events in their order, the place behind all that was looked at, and whether there is more behind it already."""
+
+    events: Sequence[StoredEvent]
+    place: T
+    more: bool
+
+
+def session_page(events: Sequence[StoredEvent], *, after: int, limit: int) -> FollowPage[int]:
+    """Return the page that reading at most `limit` events of one session gave."""
+    return FollowPage(events, events[-1].seq if events else after, len(events) == limit)
+
+
 async def follow_pages(
-    read_page: Callable[[T], Awaitable[Sequence[tuple[T, StoredEvent]]]], announcer: Announcer, *, after: T
+    read_page: Callable[[T], Awaitable[FollowPage[T]]], announcer: Announcer, *, after: T
 ) -> AsyncIterator[StoredEvent]:
     """Yield the events of page after page, each page read after the place where the last one ended; skip none.
 
@@ -85,9 +98,8 @@ async def follow_pages(
     place = after
     while True:
         seen = announcer.version
-        page = await read_page(place)
-        for next_place, event in page:
-            place = next_place
+        events, place, more = await read_page(place)
+        for event in events:
             yield event
-        if not page:
+        if not more:
             await announcer.wait(seen)

@@ -9,7 +9,7 @@ import pytest
 
 from kipu.errors import StoreClosedError
 from kipu.ports.store import Record, StoredEvent
-from kipu.stores.follow import Announcer, follow_pages
+from kipu.stores.follow import Announcer, FollowPage, follow_pages, session_page
 from kipu.wiring import open_store
 
 
@@ -22,16 +22,49 @@ async def test_what_is_committed_during_a_read_ends_the_wait_after_it() -> None:
     log: list[StoredEvent] = []
     announcer = Announcer("test")
 
-    async def read_page(place: int) -> list[tuple[int, StoredEvent]]:
-        page = [(event.seq, event) for event in log[place:]]
-        if not page and len(log) < 3:  # somebody commits just after the look
+    async def read_page(place: int) -> FollowPage[int]:
+        page = log[place:]
+        if len(log) < 3:  # somebody commits just after the look
             log.append(stored(len(log) + 1))
             announcer.announce()
-        return page
+        return session_page(page, after=place, limit=10)
 
     events = follow_pages(read_page, announcer, after=0)
     async with asyncio.timeout(10):
         assert [(await anext(events)).seq for _ in range(3)] == [1, 2, 3]
+
+
+async def test_a_follower_reads_once_for_a_commit_and_again_while_there_is_more() -> None:
+    """A page that was not full is not asked after: a follower costs one read a commit, and skips nothing (A9, C24)."""
+    log = [stored(seq) for seq in range(1, 6)]
+    announcer, reads = Announcer("test"), 0
+
+    async def read_page(place: int) -> FollowPage[int]:
+        nonlocal reads
+        reads += 1
+        return session_page(log[place : place + 2], after=place, limit=2)
+
+    events = follow_pages(read_page, announcer, after=0)
+    async with asyncio.timeout(10):
+        assert [(await anext(events)).seq for _ in range(5)] == [1, 2, 3, 4, 5]
+        assert reads == 3
+        waiting = asyncio.ensure_future(anext(events))
+        await asyncio.sleep(0)
+        log.append(stored(6))
+        announcer.announce()
+        assert (await waiting).seq == 6
+    assert reads == 4
+
+
+async def test_a_follower_passes_over_a_page_of_nothing() -> None:
+    """Events that cannot be read, a whole page of them, hide none that come after them (A53, C24)."""
+    announcer = Announcer("test")
+
+    async def read_page(place: int) -> FollowPage[int]:
+        return FollowPage([], 256, True) if place < 256 else FollowPage([stored(257)], 257, False)
+
+    async with asyncio.timeout(10):
+        assert (await anext(follow_pages(read_page, announcer, after=0))).seq == 257
 
 
 async def test_closing_ends_whoever_waits_and_whoever_comes() -> None:

@@ -42,7 +42,7 @@ from kipu.ports.store import (
 )
 from kipu.stores.admission import AppendRequest
 from kipu.stores.file_system import file_system_kind, is_network
-from kipu.stores.follow import Announcer, follow_pages
+from kipu.stores.follow import Announcer, FollowPage, follow_pages, session_page
 from kipu.stores.host import this_process_owner
 from kipu.stores.jsonl.backlog import WRITE_AFTER_S
 from kipu.stores.jsonl.blobs import blob_digests, get_blob, put_blob
@@ -286,12 +286,12 @@ class JsonlStore:
         self._check_open()
         if session_id is None:
             tracker = Tracker(self._desk, self._shelf.notes, read=self.read)
-            return follow_pages(tracker.read_page, self._announcer, after=0)
+            return follow_pages(tracker.read_page, self._announcer, after=None)
         return follow_pages(self._events_after(session_id), self._announcer, after=after)
 
-    def _events_after(self, session_id: str) -> Callable[[int], Awaitable[builtins.list[tuple[int, StoredEvent]]]]:
-        async def read_page(place: int) -> builtins.list[tuple[int, StoredEvent]]:
-            return [(event.seq, event) for event in await self.read(session_id, after=place)]
+    def _events_after(self, session_id: str) -> Callable[[int], Awaitable[FollowPage[int]]]:
+        async def read_page(place: int) -> FollowPage[int]:
+            return session_page(await self.read(session_id, after=place), after=place, limit=MAX_PAGE)
 
         return read_page
 

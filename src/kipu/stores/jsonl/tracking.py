@@ -8,6 +8,7 @@ from typing import Any
 
 from kipu.errors import SessionNotFoundError
 from kipu.ports.store import MAX_PAGE, StoredEvent
+from kipu.stores.follow import FollowPage
 from kipu.stores.jsonl.changes import ChangeNotes
 from kipu.stores.jsonl.desk import Desk
 
@@ -25,8 +26,8 @@ class Tracker:
         self._seen = desk.last_seqs()
         self._waiting: list[str] = []
 
-    async def read_page(self, place: int) -> list[tuple[int, StoredEvent]]:
-        """Return events that nobody has been given yet."""
+    async def read_page(self, _: None) -> FollowPage[None]:
+        """Return events that nobody has been given yet. The place is known here: there is one for each session."""
         await self._look()
         page: list[StoredEvent] = []
         while self._waiting and len(page) < MAX_PAGE:
@@ -37,7 +38,7 @@ class Tracker:
                 page.extend(events)
             if len(events) < MAX_PAGE:
                 self._waiting.pop(0)
-        return [(place + number, event) for number, event in enumerate(page, 1)]
+        return FollowPage(page, None, bool(self._waiting))
 
     async def _look(self) -> None:
         self._place, grown = self._notes.read(self._place)

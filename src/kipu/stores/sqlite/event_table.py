@@ -9,6 +9,7 @@ from typing import Any
 import apsw
 
 from kipu.ports.store import Record, StoredEvent
+from kipu.stores.follow import FollowPage
 
 _FIELDS = "seq, event_id, event_type, timestamp, tokens, turn_id, trace_id, principal, v, crc, body"
 _INSERT = f"INSERT INTO events(session, {_FIELDS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -80,11 +81,12 @@ def read_one(connection: apsw.Connection, number: int, *, session_id: str, seq: 
     return None if row is None else _event(session_id, row)
 
 
-def committed_after(connection: apsw.Connection, place: int, *, limit: int) -> list[tuple[int, StoredEvent]]:
-    """Return what was committed after a place, of all sessions, each with its own place."""
+def committed_after(connection: apsw.Connection, place: int, *, limit: int) -> FollowPage[int]:
+    """Return what was committed after a place, of all sessions; damaged events are passed over, however many there are."""
     rows: list[Any] = connection.execute(_COMMITTED, (place, limit)).fetchall()
-    events = [(int(row[0]), _event(row[1], row[2:])) for row in rows]
-    return [(number, event) for number, event in events if event is not None]
+    events = [_event(row[1], row[2:]) for row in rows]
+    found = [event for event in events if event is not None]
+    return FollowPage(found, int(rows[-1][0]) if rows else place, len(rows) == limit)
 
 
 def last_place(connection: apsw.Connection) -> int:

@@ -42,7 +42,7 @@ from kipu.ports.store import (
 )
 from kipu.stores.admission import AppendRequest
 from kipu.stores.file_system import file_system_kind
-from kipu.stores.follow import Announcer, follow_pages
+from kipu.stores.follow import Announcer, FollowPage, follow_pages, session_page
 from kipu.stores.paging import page_size
 from kipu.stores.sqlite import changes, erasure, event_table
 from kipu.stores.sqlite.appending import append_records
@@ -288,12 +288,13 @@ class SqliteStore:
         if session_id is None:
             return follow_pages(self._commits_after, self._announcer, after=self._readers.here(event_table.last_place))
 
-        async def read_page(place: int) -> builtins.list[tuple[int, StoredEvent]]:
-            return [(event.seq, event) for event in await self.read(session_id, after=place, limit=_QUICK_EVENTS)]
+        async def read_page(place: int) -> FollowPage[int]:
+            events = await self.read(session_id, after=place, limit=_QUICK_EVENTS)
+            return session_page(events, after=place, limit=_QUICK_EVENTS)
 
         return follow_pages(read_page, self._announcer, after=after)
 
-    async def _commits_after(self, place: int) -> builtins.list[tuple[int, StoredEvent]]:
+    async def _commits_after(self, place: int) -> FollowPage[int]:
         self._check_open()
         return self._readers.here(partial(event_table.committed_after, place=place, limit=_QUICK_EVENTS))
 
