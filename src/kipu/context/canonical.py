@@ -1,4 +1,4 @@
-"""Canonical JSON, over which digests are taken, and the digest of a list that grows at its end."""
+"""Canonical JSON, over which digests are taken, and the digest of a list that grows at its end and is cut at its start."""
 
 from __future__ import annotations
 
@@ -23,27 +23,29 @@ def canonical(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
 
 
+def list_digest(values: Sequence[Any]) -> str:
+    """Return the digest, in hex, of a list: the SHA-256 of the SHA-256s of its values, each in canonical form."""
+    return hashlib.sha256(b"".join(map(_digest, values))).hexdigest()
+
+
 class GrowingDigest:
-    """Take the SHA-256 of the canonical form of a list again and again, hashing what stays of it only once."""
+    """Take the `list_digest` of a list again and again, hashing what stays of it only once."""
 
     def __init__(self) -> None:
-        self._hash = hashlib.sha256(b"[")
-        self._count = 0
+        self._known: list[bytes] = []
 
-    def of(self, values: Sequence[Any], *, fixed: int) -> str:
-        """Return the digest, in hex, of a list whose first `fixed` values are the same from now on."""
-        for index in range(self._count, fixed):
-            self._hash.update(_element(values, index))
-        self._count = max(self._count, fixed)
-        whole = self._hash.copy()
-        for index in range(self._count, len(values)):
-            whole.update(_element(values, index))
-        whole.update(b"]")
-        return whole.hexdigest()
+    def of(self, fixed: Sequence[Any], end: Sequence[Any]) -> str:
+        """Return the digest of `fixed`, whose values stay as they are from now on, and what may change behind them."""
+        self._known += map(_digest, fixed[len(self._known) :])
+        return hashlib.sha256(b"".join([*self._known, *map(_digest, end)])).hexdigest()
+
+    def forget(self, start: int, stop: int) -> None:
+        """Know that these values are not in the list any more."""
+        del self._known[start:stop]
 
 
-def _element(values: Sequence[Any], index: int) -> bytes:
-    return b"," + canonical(values[index]) if index else canonical(values[index])
+def _digest(value: Any) -> bytes:
+    return hashlib.sha256(canonical(value)).digest()
 
 
 def _has_float(value: Any) -> bool:

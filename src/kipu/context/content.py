@@ -68,7 +68,7 @@ def memory_text(event: MemoryRecalledEvent) -> str:
     lines = [
         str(fact.get("text") or fact.get("fact") or fact.get("content") or value_text(fact)) for fact in event.facts
     ]
-    return "\n".join(["Recalled from memory:", *(f"- {line}" for line in lines)])
+    return "\n".join([event.notice or "Recalled from memory:", *(f"- {line}" for line in lines)])
 
 
 def media_size(part: MediaPart) -> int:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kipu.context.canonical import canonical
+from kipu.context.canonical import list_digest
 from kipu.context.item import Item
 from kipu.context.neutral import Message
 from kipu.context.policy import WindowPolicy
@@ -17,8 +16,8 @@ from kipu.events.conversation import ModelCallEvent
 
 
 def window_digest(messages: Sequence[Message]) -> str:
-    """Return the SHA-256, in hex, of neutral messages in canonical form."""
-    return hashlib.sha256(canonical(messages)).hexdigest()
+    """Return the digest, in hex, of neutral messages."""
+    return list_digest(messages)
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,7 +91,7 @@ class Compiled:
         ]
         self.starts = [start - begin + first for start in self.starts[count:]]
         self.done -= count
-        self.hashed = GrowingDigest()
+        self.hashed.forget(first, begin)
         return True
 
     def start(self, messages: Sequence[Message]) -> None:
@@ -122,8 +122,7 @@ class Compiled:
     def digest(self, exchanges: Sequence[Exchange]) -> str:
         """Return the digest of what `finished` returns copies of."""
         tail, _ = self._end(exchanges)
-        kept = self.messages[:-1]
-        return self.hashed.of([*kept, *tail], fixed=len(kept))
+        return self.hashed.of(self.messages[:-1], tail)
 
     def _end(self, exchanges: Sequence[Exchange]) -> tuple[list[Message], list[Adjustment]]:
         """Return the last message compiled and those of the exchanges that may still change, and all adjustments."""
