@@ -33,6 +33,14 @@ class SessionInitEvent(SessionEvent):
     inherited: dict[str, Any] | None = None  # a fork: where its parent's anchors stood at the fork point
 
 
+class ForkDetachedEvent(SessionEvent):
+    """A fork stands alone from now on: the events up to `base_seq`, which it shared with `parent`, are its own copies."""
+
+    event_type: Literal["fork_detached"] = "fork_detached"
+    parent: str
+    base_seq: Seq
+
+
 class CompactionEvent(SessionEvent):
     """Older history is summarised: `summary` stands for from_seq..to_seq, and the window goes on at `first_kept_seq`."""
 
@@ -48,11 +56,16 @@ class CompactionEvent(SessionEvent):
 
 
 class ConsolidationEvent(SessionEvent):
-    """Memory has taken in everything up to `to_seq`."""
+    """Memory has taken in everything up to `to_seq`. What was learned is here too: memory is completed from the log (A68)."""
 
     event_type: Literal["consolidation"] = "consolidation"
     to_seq: Seq
     memory_ids: list[str] = Field(default_factory=list)
+    from_seq: Seq | None = None
+    facts: list[dict[str, Any]] | None = None
+    captured: dict[str, Any] | None = None  # where the anchors stood when the range was taken
+    model: str | None = None
+    usage: dict[str, Any] | None = None
 
 
 class RewindEvent(SessionEvent):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from kipu.events import boundary, conversation, turn
+from kipu.events import access, boundary, conversation, turn
 from kipu.events.event import SessionEvent
 
 _CLASSES: tuple[type[SessionEvent], ...] = (
@@ -33,9 +33,12 @@ _CLASSES: tuple[type[SessionEvent], ...] = (
     boundary.StatusChangedEvent,
     boundary.KeyBoundEvent,
     boundary.EventPinnedEvent,
+    access.MembersChangedEvent,
+    access.AccessDeniedEvent,
     turn.DeliveryEvent,
     boundary.NoteEvent,
     boundary.DamagedEvent,
+    boundary.ForkDetachedEvent,
 )
 
 EVENT_CLASSES = MappingProxyType({cls.model_fields["event_type"].default: cls for cls in _CLASSES})

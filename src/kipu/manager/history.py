@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kipu.context.boundary import recorded_start
@@ -11,7 +11,7 @@ from kipu.context.item import Item
 from kipu.context.policy import WindowPolicy
 from kipu.context.window import Window
 from kipu.errors import SessionNotFoundError
-from kipu.events.boundary import NoteEvent, RewindEvent
+from kipu.events.boundary import ForkDetachedEvent, NoteEvent, RewindEvent
 from kipu.events.conversation import ModelCallEvent
 from kipu.events.event import SessionEvent
 from kipu.manager.loader import PAGE, item_of, load
@@ -98,6 +98,12 @@ class LiveHistory:
         return str(self._row.get("tenant", ""))
 
     @property
+    def members(self) -> Mapping[str, str] | None:
+        """Return with whom it is shared, and in which role, as far as this process knows."""
+        members: Mapping[str, str] | None = self._row.get("members")
+        return members
+
+    @property
     def last_seq(self) -> int:
         """Return the seq of the newest event known here."""
         return int(self._row["last_seq"])
@@ -143,7 +149,7 @@ class LiveHistory:
         self.items.extend(items)
         self._waiting.extend(items)
         for item in items:
-            self._stale = self._stale or isinstance(item.event, RewindEvent)
+            self._stale = self._stale or isinstance(item.event, RewindEvent | ForkDetachedEvent)
         self._grow()
 
     @property

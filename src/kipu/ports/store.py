@@ -24,6 +24,8 @@ LEASE_FREE_TYPES = frozenset(
         "delivery",
         "note",
         "key_bound",
+        "members_changed",
+        "access_denied",
     }
 )
 
@@ -99,6 +101,7 @@ class SessionQuery:
 
     tenant: str | None = None
     owner: str | None = None
+    visible_to: str | None = None  # only what this id owns or is a member of
     statuses: frozenset[str] | None = None
     tags: frozenset[str] = frozenset()
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -111,6 +114,7 @@ class SessionQuery:
     active_after: str | None = None
     active_before: str | None = None
     unindexed: bool = False  # only sessions whose index lags behind their log
+    open_turn: bool | None = None  # only sessions with, or without, an open turn
     order: str = "last_activity_at"  # or "created_at"
     descending: bool = True
     limit: int = 100
@@ -140,6 +144,7 @@ class SearchQuery:
     phrases: tuple[Phrase, ...]
     tenant: str | None = None
     owner: str | None = None
+    visible_to: str | None = None  # only in what this id owns or is a member of
     session_id: str | None = None
     statuses: frozenset[str] | None = None
     limit: int = 50
@@ -205,12 +210,17 @@ class EventStore(Protocol):
       session's newest (C3), an `expected_seq` that is not its `last_seq`, a binding that is not where `bind` expects it, a
       batch with lease-needing types and no token while somebody's lease is live, `session_init` for an id that exists or was
       erased, and anything else for an id that does not exist (B24).
+    - A patch that sets `base_seq` for a session there is makes the events that `adopt` took in its own, in the same
+      transaction; it is refused (ConflictError) while they do not reach up to the base. `session_init` for an id that exists
+      is refused but under the session's lease: a fork's own beginning stands behind the events that it took over.
     - A known `idempotency_key` returns the first outcome, in whichever session it was, and appends nothing (C2, C4). Equal
       content under another key is another event.
     - `outcomes` and `keys` tell what of a session is in no event, so that a copy of it answers retries and keys as it does (C22).
     - A cancelled `append` has either happened whole, and then returns normally with the cancellation delivered at the next
       await, or not at all.
     - What cannot be read is an error or a reported damage, never "no session" (A50), never deleted (C16).
+    - Events that `offload` let go of are in nobody's sight: whoever reads into them gets SessionArchivedError, never a gap and
+      never an empty page (B48). Appends, leases, lists, keys, retries and searches do not change by it.
     - Bodies, blobs and terms are opaque. Stores know nothing of principals or models.
 
     Raises everywhere: StoreUnavailableError, StoreFullError, StoreReadOnlyError, StoreCorruptError, StoreClosedError.
@@ -249,7 +259,7 @@ class EventStore(Protocol):
         """Return at most `limit` own events with after < seq <= until: the first ones, or with `backwards` the last ones.
 
         With `backwards` the newest comes first. The cost does not grow with the length of the log (B6).
-        Raises: SessionNotFoundError.
+        Raises: SessionNotFoundError, SessionArchivedError (one of them was offloaded).
         """
         ...
 
@@ -265,7 +275,7 @@ class EventStore(Protocol):
         ...
 
     async def list(self, query: SessionQuery) -> Page[Head]:
-        """Return a page of heads; a page costs the same however deep it is (keyset)."""
+        """Return a page of heads; a page costs the same however deep it is (keyset), and whoever it is visible to."""
         ...
 
     async def index(self, entries: Sequence[IndexEntry], *, indexed: Mapping[str, int]) -> None:
@@ -337,6 +347,43 @@ class EventStore(Protocol):
 
     async def blobs(self, session_id: str) -> builtins.list[str]:
         """Return the digests of the session's own blobs."""
+        ...
+
+    async def adopt(self, session_id: str, records: Sequence[Record] = (), *, after: int = 0, lease: Lease) -> int:
+        """Take in copies of the events that a fork shares with its parents, as those after `after`; return the last one's seq.
+
+        They are out of sight until `append` is given a patch that sets `base_seq` to 0: from then on they are own events
+        like the rest, are counted, and wait to be indexed. Taking in what is there already is harmless, so that a killed
+        copy goes on where it was; without records it tells where that is. Raises: SessionNotFoundError, LeaseLostError,
+        ConflictError (they would leave a gap, or go beyond the session's `base_seq`).
+        """
+        ...
+
+    async def offload(
+        self, session_id: str, *, until: int, blobs: Sequence[str], archive: Mapping[str, Any], lease: Lease
+    ) -> None:
+        """Let go of every own event, the last being `until`, and of these blobs; the head keeps `archive` and `offloaded_seq`.
+
+        All or nothing: killed in the middle, the session is as it was, or as it should be. Whoever calls has read the archive
+        back. Raises: SessionNotFoundError, LeaseLostError, ConflictError (something arrived since, or it is let go of already).
+        """
+        ...
+
+    async def reload(
+        self,
+        session_id: str,
+        events: Sequence[StoredEvent] = (),
+        *,
+        lease: Lease,
+        complete: bool = False,
+        archive: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Take events back under their own numbers; with `complete` they are in sight again, and the head says `archive`.
+
+        They come in rising order, in as many calls as it takes; taking one twice is harmless, so that a killed caller begins
+        anew. Nothing that arrived meanwhile is touched, and nobody who follows every session has news of them. Blobs come back
+        by `put_blob`. Raises: SessionNotFoundError, LeaseLostError, ConflictError (an event that was not let go of).
+        """
         ...
 
     async def erase(self, session_id: str, *, lease: Lease) -> ErasureReceipt:

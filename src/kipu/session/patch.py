@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-from kipu.events import boundary, conversation, turn
+from kipu.events import access, boundary, conversation, turn
 from kipu.events.content import text_of
 from kipu.events.event import SessionEvent, utc_text
 from kipu.ports.head import PREVIEWS_KEPT, HeadPatch
@@ -46,6 +46,9 @@ class _Patch:
         if moment:
             most = self.of("max")
             most["last_activity_at"] = max(most.get("last_activity_at", ""), moment)
+
+    def moment(self, index: int) -> str:
+        return self._moments[index]
 
     def preview(self, index: int, event: SessionEvent, *, text: str) -> None:
         self.previews.append((index, event.event_type, one_line(text)))
@@ -107,6 +110,10 @@ def _own(values: Mapping[str, Any]) -> dict[str, Any]:
                 [str(tag) for tag in value] if isinstance(value, list | tuple) else [] if not value else [str(value)]
             )
     return own
+
+
+def _fork_detached(patch: _Patch, index: int, event: SessionEvent) -> None:
+    patch.put(base_seq=0, forked_from=None)
 
 
 def _instruction(patch: _Patch, index: int, event: SessionEvent) -> None:
@@ -250,6 +257,19 @@ def _event_pinned(patch: _Patch, index: int, event: SessionEvent) -> None:
     target.setdefault("pins", []).extend(pinned.seqs)
 
 
+def _members_changed(patch: _Patch, index: int, event: SessionEvent) -> None:
+    change = cast(access.MembersChangedEvent, event)
+    gone = dict.fromkeys(change.revoked)
+    patch.of("merge").setdefault("members", {}).update({**gone, **change.roles})
+
+
+def _access_denied(patch: _Patch, index: int, event: SessionEvent) -> None:
+    add = patch.of("add")
+    add["denied_count"] = add.get("denied_count", 0) + 1
+    most = patch.of("max")
+    most["denied_at"] = max(most.get("denied_at", ""), patch.moment(index))
+
+
 def _note(patch: _Patch, index: int, event: SessionEvent) -> None:
     note = cast(boundary.NoteEvent, event)
     start = note.data.get("from")
@@ -259,6 +279,7 @@ def _note(patch: _Patch, index: int, event: SessionEvent) -> None:
 
 _HANDLERS: dict[str, Callable[[_Patch, int, SessionEvent], None]] = {
     "session_init": _session_init,
+    "fork_detached": _fork_detached,
     "instruction": _instruction,
     "user_message": _user_message,
     "agent_message": _agent_message,
@@ -280,6 +301,8 @@ _HANDLERS: dict[str, Callable[[_Patch, int, SessionEvent], None]] = {
     "status_changed": _status_changed,
     "key_bound": _key_bound,
     "event_pinned": _event_pinned,
+    "members_changed": _members_changed,
+    "access_denied": _access_denied,
     "delivery": _delivery,
     "note": _note,
 }

@@ -39,18 +39,25 @@ class AppendRequest(NamedTuple):
 
 
 def admit(
-    request: AppendRequest, row: Row | None, *, erased: bool, bound_to: str | None, now_us: int, liveness: Liveness
+    request: AppendRequest,
+    row: Row | None,
+    *,
+    erased: bool,
+    bound_to: str | None,
+    adopted_seq: int = 0,
+    now_us: int,
+    liveness: Liveness,
 ) -> Row:
     """Return the head row that the append starts from: the one there is, or a new session's.
 
-    `bound_to` is where the key of `request.bind` leads now.
+    `bound_to` is where the key of `request.bind` leads now; `adopted_seq` up to where shared events were taken in.
     """
     session_id = request.session_id
     _check_records(request)
     begins = any(record.event_type == "session_init" for record in request.records)
     if row is None:
         row = _new_row(request, begins=begins, erased=erased)
-    elif begins:
+    elif begins and request.token is None:
         raise SessionExistsError(session_id=session_id)
     if request.token is not None and request.token != row.get("lease_token", 0):
         raise LeaseLostError(session_id=session_id, token=request.token, current=row.get("lease_token", 0))
@@ -60,7 +67,29 @@ def admit(
         _require_no_lease(request, row, now_us=now_us, liveness=liveness)
     if request.bind is not None and request.bind.expected != bound_to:
         raise ConflictError(session_id=request.bind.key, expected=request.bind.expected, actual=bound_to)
+    if ends_sharing(request) and row.get("last_seq") and adopted_seq != row.get("base_seq", 0):
+        raise ConflictError(session_id=session_id, expected=row.get("base_seq", 0), actual=adopted_seq)
     return row
+
+
+def ends_sharing(request: AppendRequest) -> bool:
+    """Return whether the append makes a fork stand alone: what it shared is its own from now on (`EventStore.adopt`)."""
+    return request.head.set.get("base_seq") == 0
+
+
+def taken_over(row: Row, tokens: Sequence[int]) -> dict[str, Any]:
+    """Return the head row with events counted that became the session's own; they wait to be indexed."""
+    counts = {"event_count": row["event_count"] + len(tokens), "token_count": row["token_count"] + sum(tokens)}
+    return {**row, **counts, "indexed_seq": 0}
+
+
+def check_adopted(row: Row, count: int, *, after: int, end: int) -> None:
+    """Return where `count` events after `after` go on from `end` and stay within what the session shares.
+
+    Raises: ConflictError.
+    """
+    if after > end or after + count > row.get("base_seq", 0):
+        raise ConflictError(session_id=row["session_id"], expected=end, actual=after)
 
 
 def _check_records(request: AppendRequest) -> None:

@@ -137,11 +137,11 @@ class EncryptedStore(WrappedStore):
 
     def _events(self, page: Iterable[StoredEvent], cipher: SessionCipher) -> builtins.list[StoredEvent]:
         if not self._hide_broken:
-            return [open_event(event, cipher, fields=self._fields) for event in page]
+            return [open_event(event, cipher) for event in page]
         events = []
         for event in page:
             try:
-                events.append(open_event(event, cipher, fields=self._fields))
+                events.append(open_event(event, cipher))
             except SealBrokenError:
                 continue
         return events
@@ -266,6 +266,14 @@ class EncryptedStore(WrappedStore):
                     continue
         return found
 
+    async def adopt(self, session_id: str, records: Sequence[Record] = (), *, after: int = 0, lease: Lease) -> int:
+        """Take in shared events, sealed with this session's own key."""
+        if await self.inner.head(session_id) is None:
+            raise SessionNotFoundError(session_id=session_id)
+        cipher = await self.store_keys.cipher(session_id)
+        sealed = [seal_record(record, cipher, fields=self._fields) for record in records]
+        return await self.inner.adopt(session_id, sealed, after=after, lease=lease)
+
     async def erase(self, session_id: str, *, lease: Lease) -> ErasureReceipt:
         """Destroy the session's key, then every byte of it. Killed in between it goes on when called again (C20)."""
         if await self.inner.head(session_id) is not None:
@@ -317,7 +325,7 @@ class EncryptedStore(WrappedStore):
 
     async def _broken_event(self, event: StoredEvent) -> builtins.list[Damage]:
         try:
-            await self._opened(event.session_id, lambda cipher: open_event(event, cipher, fields=self._fields))
+            await self._opened(event.session_id, lambda cipher: open_event(event, cipher))
         except (SealBrokenError, EncryptionError) as error:
             return [_damage(event.session_id, error, where=f"event {event.seq}", seq=event.seq)]
         return []

@@ -39,7 +39,7 @@ from kipu.ports.store import (
     StoredEvent,
 )
 from kipu.stores.fallback_follow import follow_both
-from kipu.stores.follow import Announcer, follow_pages
+from kipu.stores.follow import Announcer, FollowPage, follow_pages, session_page
 from kipu.stores.jsonl.store import JsonlStore
 from kipu.stores.paging import encode_cursor, page_size
 from kipu.stores.spool_merge import MARKER_TYPE, MergeReport, SpoolMerge
@@ -376,8 +376,8 @@ class FallbackStore:
         if session_id is None:
             return follow_both(self._primary, self._spool)
 
-        async def read_page(place: int) -> builtins.list[tuple[int, StoredEvent]]:
-            return [(event.seq, event) for event in await self.read(session_id, after=place)]
+        async def read_page(place: int) -> FollowPage[int]:
+            return session_page(await self.read(session_id, after=place), after=place, limit=MAX_PAGE)
 
         return follow_pages(read_page, self._announcer, after=after)
 
@@ -462,6 +462,31 @@ class FallbackStore:
     async def blobs(self, session_id: str) -> builtins.list[str]:
         """Return the digests of the session's blobs in both."""
         return sorted(set(await self._of_both(session_id, lambda store: store.blobs(session_id))))
+
+    async def adopt(self, session_id: str, records: Sequence[Record] = (), *, after: int = 0, lease: Lease) -> int:
+        """Merge what the spool holds, then take shared events into the primary."""
+        await self._merge(session_id)
+        return await (await self._there()).adopt(session_id, records, after=after, lease=lease)
+
+    async def offload(
+        self, session_id: str, *, until: int, blobs: Sequence[str], archive: Mapping[str, Any], lease: Lease
+    ) -> None:
+        """Merge what the spool holds, then let the primary let go of the session's events."""
+        await self._merge(session_id)
+        await (await self._there()).offload(session_id, until=until, blobs=blobs, archive=archive, lease=lease)
+
+    async def reload(
+        self,
+        session_id: str,
+        events: Sequence[StoredEvent] = (),
+        *,
+        lease: Lease,
+        complete: bool = False,
+        archive: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Merge what the spool holds, then give events back to the primary."""
+        await self._merge(session_id)
+        await (await self._there()).reload(session_id, events, lease=lease, complete=complete, archive=archive)
 
     async def erase(self, session_id: str, *, lease: Lease) -> ErasureReceipt:
         """Merge what the spool holds, then remove everything of the session."""

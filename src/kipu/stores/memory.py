@@ -38,9 +38,10 @@ from kipu.ports.store import (
     StoreDescription,
     StoredEvent,
 )
-from kipu.stores.admission import AppendRequest, admit, lease_is_live
-from kipu.stores.follow import Announcer, follow_pages
+from kipu.stores.admission import AppendRequest, admit, check_adopted, ends_sharing, lease_is_live, taken_over
+from kipu.stores.follow import Announcer, FollowPage, follow_pages, session_page
 from kipu.stores.leasing import claimed, holds, released, renewed
+from kipu.stores.offloading import check_reload, let_go, refuse_archived, taken_back
 from kipu.stores.paging import check_order, decode_cursor, encode_cursor, page_size
 from kipu.stores.times import iso_from_us
 
@@ -54,6 +55,8 @@ class _Session:
     places: list[int] = field(default_factory=list)  # where each event stands among all commits
     blobs: dict[str, bytes] = field(default_factory=dict)
     terms: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    returning: dict[int, StoredEvent] = field(default_factory=dict)  # on their way back from an archive
+    adopted: list[StoredEvent] = field(default_factory=list)  # shared events, out of sight until they are own
 
 
 class MemoryStore:
@@ -67,6 +70,7 @@ class MemoryStore:
         self._bindings: dict[str, str] = {}
         self._outcomes: dict[str, tuple[Appended, int]] = {}
         self._commits: list[StoredEvent | None] = []
+        self._lowest = 0  # below it stand no adopted events yet, which are older than every commit
         self._announcer = Announcer(URL)
         self._closed = False
 
@@ -105,6 +109,7 @@ class MemoryStore:
             session.row if session else None,
             erased=session_id in self._erased,
             bound_to=self._bindings.get(bind.key) if bind else None,
+            adopted_seq=len(session.adopted) if session else 0,
             now_us=now_us,
             liveness=self._liveness,
         )
@@ -129,6 +134,9 @@ class MemoryStore:
             tokens=sum(record.tokens for record in records),
         )
         session = self._sessions.setdefault(request.session_id, _Session(row))
+        if ends_sharing(request) and session.adopted:
+            row = taken_over(row, [event.record.tokens for event in session.adopted])
+            self._take_over(session)
         session.row = row
         for seq, record in enumerate(records, first):
             event = StoredEvent(seq, request.session_id, record._replace(urgent=False))
@@ -138,6 +146,14 @@ class MemoryStore:
         if request.bind is not None:
             self._bindings[request.bind.key] = request.session_id
         return Appended(request.session_id, first, first + len(records) - 1)
+
+    def _take_over(self, session: _Session) -> None:
+        """Put the adopted events before the session's own; followers of every session have no news of them."""
+        session.events[:0] = session.adopted
+        count = len(session.adopted)
+        self._lowest -= count
+        session.places[:0] = range(self._lowest, self._lowest + count)
+        session.adopted = []
 
     async def read(
         self,
@@ -151,7 +167,8 @@ class MemoryStore:
         """Return at most `limit` own events with after < seq <= until: the first ones, or the last, newest first."""
         session = self._session(session_id)
         page_size(limit)
-        base = session.row["base_seq"]
+        refuse_archived(session.row, after=after, until=until, limit=limit, backwards=backwards)
+        base = max(session.row["base_seq"], session.row.get("offloaded_seq", 0))
         start = max(after - base, 0)
         end = len(session.events) if until is None else max(min(until - base, len(session.events)), start)
         if backwards:
@@ -209,20 +226,20 @@ class MemoryStore:
             raise InvalidQueryError(reason="it has no words to look for")
         limit = page_size(query.limit)
         below = decode_cursor(query.cursor, int)[0] if query.cursor is not None else len(self._commits)
-        places = sorted((p for s in self._sessions.values() for p in self._places_found(s, query, below)), reverse=True)
-        page = places[:limit]
-        cursor = encode_cursor(page[-1]) if len(places) > limit else None
-        events = [event for event in (self._commits[place] for place in page) if event is not None]
-        return Page(tuple(Hit(event.session_id, event.seq) for event in events), cursor)
+        found = [place for session in self._sessions.values() for place in self._found(session, query, below)]
+        found.sort(reverse=True)
+        page = found[:limit]
+        cursor = encode_cursor(page[-1][0]) if len(found) > limit else None
+        return Page(tuple(hit for _, hit in page), cursor)
 
-    def _places_found(self, session: _Session, query: SearchQuery, below: int) -> builtins.list[int]:
+    def _found(self, session: _Session, query: SearchQuery, below: int) -> builtins.list[tuple[int, Hit]]:
         row, base = session.row, session.row["base_seq"]
         if query.session_id not in {None, row["session_id"]}:
             return []
         if not row_matches(row, SessionQuery(tenant=query.tenant, owner=query.owner, statuses=query.statuses)):
             return []
         return [
-            place
+            (place, Hit(row["session_id"], seq))
             for seq, terms in session.terms.items()
             if base < seq <= row["last_seq"]
             and (place := session.places[seq - base - 1]) < below
@@ -303,14 +320,15 @@ class MemoryStore:
             return follow_pages(self._commits_after, self._announcer, after=len(self._commits))
         return follow_pages(self._events_after(session_id), self._announcer, after=after)
 
-    async def _commits_after(self, place: int) -> builtins.list[tuple[int, StoredEvent]]:
+    async def _commits_after(self, place: int) -> FollowPage[int]:
         self._check_open()
-        since = enumerate(self._commits[place:], place + 1)
-        return [(number, event) for number, event in since if event is not None][:MAX_PAGE]
+        end = min(place + MAX_PAGE, len(self._commits))
+        events = [event for event in self._commits[place:end] if event is not None]
+        return FollowPage(events, end, end < len(self._commits))
 
     def _events_after(self, session_id: str) -> Callable[[int], Any]:
-        async def read_page(place: int) -> builtins.list[tuple[int, StoredEvent]]:
-            return [(event.seq, event) for event in await self.read(session_id, after=place)]
+        async def read_page(place: int) -> FollowPage[int]:
+            return session_page(await self.read(session_id, after=place), after=place, limit=MAX_PAGE)
 
         return read_page
 
@@ -333,6 +351,49 @@ class MemoryStore:
         """Return the digests of the session's own blobs."""
         return sorted(self._session(session_id).blobs)
 
+    async def adopt(self, session_id: str, records: Sequence[Record] = (), *, after: int = 0, lease: Lease) -> int:
+        """Take in shared events, out of sight for now."""
+        session = self._session(session_id)
+        if not holds(session.row, lease):
+            raise LeaseLostError(session_id=session_id, token=lease.token, current=session.row.get("lease_token", 0))
+        end = len(session.adopted)
+        if records:
+            check_adopted(session.row, len(records), after=after, end=end)
+            for seq, record in enumerate(records[end - after :], end + 1):
+                session.adopted.append(StoredEvent(seq, session_id, record._replace(urgent=False)))
+        return len(session.adopted)
+
+    async def offload(
+        self, session_id: str, *, until: int, blobs: Sequence[str], archive: Mapping[str, Any], lease: Lease
+    ) -> None:
+        """Let go of the session's events and of these blobs."""
+        session = self._session(session_id)
+        session.row = let_go(session.row, lease, until=until, archive=archive)
+        session.events = []
+        for place in session.places:
+            if place >= 0:
+                self._commits[place] = None
+        for digest in blobs:
+            session.blobs.pop(digest, None)
+
+    async def reload(
+        self,
+        session_id: str,
+        events: Sequence[StoredEvent] = (),
+        *,
+        lease: Lease,
+        complete: bool = False,
+        archive: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Take events back, out of sight until it is `complete`."""
+        session = self._session(session_id)
+        check_reload(session.row, lease, events)
+        session.returning.update({event.seq: event for event in events})
+        if complete:
+            session.events[:0] = [session.returning[seq] for seq in sorted(session.returning)]
+            session.returning = {}
+            session.row = taken_back(session.row, archive=archive)
+
     async def erase(self, session_id: str, *, lease: Lease) -> ErasureReceipt:
         """Remove everything of the session and leave a tombstone."""
         session = self._session(session_id)
@@ -345,7 +406,8 @@ class MemoryStore:
         for key in outcomes:
             del self._outcomes[key]
         for place in session.places:
-            self._commits[place] = None
+            if place >= 0:
+                self._commits[place] = None
         del self._sessions[session_id]
         self._erased[session_id] = iso_from_us(self._clock.now_us())
         counts = (len(session.events), len(session.terms), len(session.blobs), len(keys), len(outcomes), 1)
@@ -409,6 +471,7 @@ def row_matches(row: Mapping[str, Any], query: SessionQuery) -> bool:
         and (query.created_before is None or created < query.created_before)
         and (query.active_after is None or active > query.active_after)
         and (query.active_before is None or active < query.active_before)
+        and query.open_turn in {None, bool(row.get("open_turn"))}
         and not (query.unindexed and row.get("indexed_seq", 0) >= row["last_seq"])
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
 
 from kipu.ports.head import EMPTY_PATCH, Head, HeadPatch
 from kipu.ports.store import (
@@ -137,6 +138,28 @@ class WrappedStore:
     async def blobs(self, session_id: str) -> builtins.list[str]:
         """Return the digests in the inner store."""
         return await self.inner.blobs(session_id)
+
+    async def adopt(self, session_id: str, records: Sequence[Record] = (), *, after: int = 0, lease: Lease) -> int:
+        """Give shared events to the inner store."""
+        return await self.inner.adopt(session_id, records, after=after, lease=lease)
+
+    async def offload(
+        self, session_id: str, *, until: int, blobs: Sequence[str], archive: Mapping[str, Any], lease: Lease
+    ) -> None:
+        """Let the inner store let go of a session's events."""
+        await self.inner.offload(session_id, until=until, blobs=blobs, archive=archive, lease=lease)
+
+    async def reload(
+        self,
+        session_id: str,
+        events: Sequence[StoredEvent] = (),
+        *,
+        lease: Lease,
+        complete: bool = False,
+        archive: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Give events back to the inner store."""
+        await self.inner.reload(session_id, events, lease=lease, complete=complete, archive=archive)
 
     async def erase(self, session_id: str, *, lease: Lease) -> ErasureReceipt:
         """Erase a session from the inner store."""

@@ -9,9 +9,9 @@ from typing import Any
 import apsw
 
 from kipu.errors import KipuError, SessionNotFoundError, StoreUnavailableError
-from kipu.ports.head import apply_patch
+from kipu.ports.head import HeadPatch, apply_patch
 from kipu.ports.store import LEASE_FREE_TYPES, Appended
-from kipu.stores.admission import AppendRequest, admit
+from kipu.stores.admission import AppendRequest, admit, ends_sharing
 from kipu.stores.jsonl.bindings import Intent
 from kipu.stores.jsonl.failure import translated
 from kipu.stores.jsonl.index import NOT_OF_THE_LOG
@@ -20,6 +20,7 @@ from kipu.stores.jsonl.lock import FileLock
 from kipu.stores.jsonl.log import SessionLog
 from kipu.stores.jsonl.scan import KeyPlace, Place
 from kipu.stores.jsonl.settings import BUFFER_EVENTS
+from kipu.stores.jsonl.shared import SHARED_SEQ, Taken
 from kipu.stores.jsonl.shelf import WAIT_S, OpenLog, Shelf
 
 # So many threads sync the files of one commit: more cost more in handing over than the medium does side by side.
@@ -32,7 +33,8 @@ class _Draft:
     """What is about to be written to one session."""
 
     __slots__ = (
-        "error", "first_seq", "intents", "keys", "lines", "opened", "requests", "row", "session_id", "urgent",
+        "error", "first_seq", "intents", "keys", "lines", "opened", "requests", "row", "session_id",
+        "takes_over", "urgent",
     )  # fmt: skip
 
     def __init__(self, session_id: str) -> None:
@@ -44,7 +46,7 @@ class _Draft:
         self.requests: list[int] = []
         self.keys: list[KeyPlace] = []
         self.intents: list[Intent] = []
-        self.urgent = False
+        self.urgent = self.takes_over = False
         self.error: Exception | None = None
 
 
@@ -207,14 +209,19 @@ class Commit:
 
     def _draw(self, number: int, request: AppendRequest, draft: _Draft) -> None:
         shelf = self._shelf
+        taken = draft.opened.shared.taken() if draft.opened is not None and ends_sharing(request) else Taken(0, 0)
         row = admit(
             request,
             draft.row,
             erased=draft.row is None and shelf.is_erased(request.session_id),
             bound_to=self._bound_to(request),
+            adopted_seq=taken.last_seq if _shares(draft.row) else 0,
             now_us=shelf.now_us(),
             liveness=shelf.liveness,
         )
+        if taken.last_seq and _shares(draft.row):
+            request = request._replace(head=_taking_over(request.head, taken))
+            draft.takes_over = True
         bound = self._binding(request)
         first_seq = row["last_seq"] + 1
         lines = encode_batch(
@@ -360,7 +367,8 @@ class Commit:
             return
         session_ids = [draft.session_id for draft in written]
         try:
-            if not self._by_key and shelf.backlog.takes(session_ids):
+            at_once = self._by_key or any(draft.takes_over for draft in written)
+            if not at_once and shelf.backlog.takes(session_ids):
                 if shelf.noting:
                     shelf.notes.write(session_ids)
                 return
@@ -374,6 +382,17 @@ class Commit:
         except (apsw.Error, OSError, KipuError) as error:
             shelf.stale.update(session_ids)
             shelf.broken = shelf.broken or isinstance(error, (apsw.CorruptError, apsw.NotADBError))
+
+
+def _taking_over(head: HeadPatch, taken: Taken) -> HeadPatch:
+    """Return the patch that also says what the session takes over, so that the log alone gives its head again."""
+    counts = {"event_count": taken.last_seq, "token_count": taken.tokens}
+    return head._replace(set={**head.set, SHARED_SEQ: taken.last_seq}, add={**head.add, **counts})
+
+
+def _shares(row: Row | None) -> bool:
+    """Return whether the session is a fork that still needs its parents' events."""
+    return row is not None and row.get("base_seq", 0) > 0
 
 
 def _opened(draft: _Draft) -> OpenLog:

@@ -218,6 +218,8 @@ class Index:
             self.remove(entry.session_id)
             known = None
         indexed = known.data.get("indexed_seq", 0) if known else 0
+        if known and entry.row.get("shared_seq") != known.data.get("shared_seq"):
+            indexed = 0  # it has taken over events that its index does not know
         last_seq = entry.row.get("last_seq", 0)
         log = (entry.segment, entry.size, entry.mtime_ns, entry.inode, entry.healthy, entry.offsets)
         row: JsonObject = {

@@ -50,9 +50,9 @@ class LogView(NamedTuple):
 class SessionLog:
     """Append to one session's segments and know where they end. Whoever changes it holds `lock`."""
 
-    def __init__(self, root: str, session_id: str) -> None:
+    def __init__(self, root: str, session_id: str, *, folder: str | None = None) -> None:
         self.session_id = session_id
-        self.folder = os.path.join(root, session_id)
+        self.folder = folder or os.path.join(root, session_id)
         self.lock = FileLock(os.path.join(self.folder, "lock"))
         self.view: LogView | None = None
         self.found_keys: list[KeyPlace] = []  # of lines that others wrote, for the index

@@ -40,7 +40,7 @@ class PageReader:
 
     def _oldest(self, view: LogView, *, after: int, until: int, limit: int) -> list[StoredEvent]:
         events: list[StoredEvent] = []
-        expected = max(after, view.row.get("base_seq", 0)) + 1
+        expected = max(after, _floor(view)) + 1
         until = min(until, expected + limit - 1)
         if until < expected:
             return []
@@ -58,7 +58,7 @@ class PageReader:
 
     def _newest(self, view: LogView, *, after: int, until: int, limit: int) -> list[StoredEvent]:
         events: list[StoredEvent] = []
-        after = max(after, view.row.get("base_seq", 0), until - limit)
+        after = max(after, _floor(view), until - limit)
         expected = until
         if expected <= after:
             return []
@@ -142,3 +142,10 @@ class PageReader:
             for reader in readers.values():
                 reader.close()
         return events
+
+
+def _floor(view: LogView) -> int:
+    """Return the seq behind which the segments begin: what a fork shares, or has taken over, stands elsewhere."""
+    base_seq: int = view.row.get("base_seq", 0)
+    shared_seq: int = view.row.get("shared_seq", 0)
+    return max(base_seq, shared_seq)

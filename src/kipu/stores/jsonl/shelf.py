@@ -25,6 +25,7 @@ from kipu.stores.jsonl.log import LogView, SessionLog
 from kipu.stores.jsonl.reader import PageReader
 from kipu.stores.jsonl.segment import segment_name
 from kipu.stores.jsonl.settings import Settings
+from kipu.stores.jsonl.shared import SharedLog
 from kipu.stores.times import iso_from_us
 
 TOMBSTONES = ".tombstones"  # no session id has a dot
@@ -42,10 +43,12 @@ class OpenLog:
         self.log = SessionLog(root, session_id)
         self.lease = LeaseFile(self.log.folder)
         self.pages = PageReader(self.log)
+        self.shared = SharedLog(self.log.folder, session_id)
 
     def close(self) -> None:
         """Close every file."""
         self.log.close()
+        self.shared.close()
         self.lease.close()
 
 
@@ -106,6 +109,7 @@ class Shelf:
             found = self._logs.pop(session_id, None)
         if found is not None:
             found.log.close_handle()
+            found.shared.close()
             found.lease.close()
             found.log.view = None
 

@@ -54,6 +54,7 @@ from kipu.stores.jsonl.lease import LeaseState, lease_of
 from kipu.stores.jsonl.log import LogView
 from kipu.stores.jsonl.queue import CommitQueue
 from kipu.stores.jsonl.settings import BUFFER_S, FORMAT, LOSS_WINDOWS, SEGMENT_BYTES, Durability, Settings
+from kipu.stores.jsonl.shared import adopt_records, read_page
 from kipu.stores.jsonl.shelf import WAIT_S, OpenLog, Shelf
 from kipu.stores.jsonl.spool import Spool
 from kipu.stores.jsonl.tracking import Tracker
@@ -232,7 +233,7 @@ class JsonlStore:
         last = view.last_seq if until is None else until
 
         def page(current: LogView) -> list[StoredEvent]:
-            return opened.pages.page(current, after=after, until=last, limit=limit, backwards=backwards)
+            return read_page(opened, current, after=after, until=last, limit=limit, backwards=backwards)
 
         with translating(self._settings.url):
             try:
@@ -423,6 +424,16 @@ class JsonlStore:
         opened, _ = await self._view(session_id)
         with translating(self._settings.url):
             return blob_digests(opened.log.folder)
+
+    async def adopt(self, session_id: str, records: Sequence[Record] = (), *, after: int = 0, lease: Lease) -> int:
+        """Take in shared events, out of sight until the session stands alone."""
+        self._check_writable()
+
+        def take(wait_s: float) -> int:
+            return adopt_records(self._shelf, session_id, records=records, after=after, lease=lease, wait_s=wait_s)
+
+        with translating(self._settings.url):
+            return await asyncio.to_thread(take, WAIT_S)
 
     async def erase(self, session_id: str, *, lease: Lease) -> ErasureReceipt:
         """Remove everything of the session and leave a tombstone."""

@@ -10,6 +10,7 @@ from kipu.stores.jsonl.bindings import FILE as BINDINGS
 from kipu.stores.jsonl.blobs import FOLDER as BLOBS
 from kipu.stores.jsonl.blobs import damaged_blobs
 from kipu.stores.jsonl.quarantine import kept_aside
+from kipu.stores.jsonl.shared import SHARED_SEQ
 from kipu.stores.jsonl.shelf import WAIT_S, Shelf
 
 
@@ -31,6 +32,8 @@ def _verify_session(shelf: Shelf, session_id: str) -> list[Damage]:
     try:
         with shelf.locked_raw(session_id, wait_s=WAIT_S, shared=True) as opened:
             found = opened.log.damages()
+            row = opened.log.refresh().row
+            found += opened.shared.damages(until=row.get(SHARED_SEQ, 0)) if row.get(SHARED_SEQ) else []
     except SessionNotFoundError:
         return []
     except OSError as error:

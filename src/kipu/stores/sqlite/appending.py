@@ -5,7 +5,7 @@ from __future__ import annotations
 from kipu.ports.head import apply_patch
 from kipu.ports.owner import Liveness
 from kipu.ports.store import Appended
-from kipu.stores.admission import AppendRequest, admit
+from kipu.stores.admission import AppendRequest, admit, ends_sharing, taken_over
 from kipu.stores.sqlite import event_table
 from kipu.stores.tables import key_tables
 from kipu.stores.tables.heads import Heads
@@ -20,11 +20,15 @@ def append_records(heads: Heads, request: AppendRequest, *, now_us: int, livenes
         if known is not None:
             return known
     row = heads.load(session_id)
+    shared: tuple[int, list[int]] = (0, [])
+    if row is not None and ends_sharing(request):
+        shared = event_table.adopted(connection, row.number)
     before = admit(
         request,
         row.data if row is not None else None,
         erased=row is None and key_tables.is_erased(connection, session_id),
         bound_to=key_tables.resolve(connection, bind.key) if bind is not None else None,
+        adopted_seq=shared[0],
         now_us=now_us,
         liveness=liveness,
     )
@@ -32,6 +36,9 @@ def append_records(heads: Heads, request: AppendRequest, *, now_us: int, livenes
     timestamps = [record.timestamp for record in records]
     tokens = sum([record.tokens for record in records])
     after = apply_patch(before, request.head, first_seq=first_seq, timestamps=timestamps, tokens=tokens)
+    if row is not None and shared[1]:
+        after = taken_over(after, shared[1])
+        event_table.take_over(connection, row.number)
     number = (heads.insert(after) if row is None else heads.update(row, after=after)).number
     event_table.insert(connection, number, session_id=session_id, first_seq=first_seq, records=records)
     appended = Appended(session_id, first_seq, after["last_seq"])

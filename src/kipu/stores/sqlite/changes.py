@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 
 from kipu.errors import ConflictError, LeaseLostError, SessionNotFoundError
 from kipu.ports.owner import Liveness
-from kipu.ports.store import IndexEntry, Lease
-from kipu.stores.leasing import claimed, released, renewed
+from kipu.ports.store import IndexEntry, Lease, Record
+from kipu.stores.admission import check_adopted
+from kipu.stores.leasing import claimed, holds, released, renewed
+from kipu.stores.sqlite import event_table
 from kipu.stores.tables import head_table, key_tables, search_table
 from kipu.stores.tables.heads import Heads
 
@@ -30,6 +32,20 @@ def claim(heads: Heads, session_id: str, *, owner: str, ttl_s: float, now_us: in
     after, lease = outcome
     heads.update(row, after=after)
     return lease
+
+
+def adopt(heads: Heads, session_id: str, *, records: Sequence[Record], after: int, lease: Lease) -> int:
+    """Take in shared events, out of sight. Raises: SessionNotFoundError, LeaseLostError, ConflictError."""
+    row = require(heads, session_id)
+    if not holds(row.data, lease):
+        raise LeaseLostError(session_id=session_id, token=lease.token, current=row.data.get("lease_token", 0))
+    end, _ = event_table.adopted(heads.connection, row.number)
+    if not records:
+        return end
+    check_adopted(row.data, len(records), after=after, end=end)
+    new = records[end - after :]
+    event_table.adopt(heads.connection, row.number, session_id=session_id, first_seq=end + 1, records=new)
+    return end + len(new)
 
 
 def renew(heads: Heads, lease: Lease, *, now_us: int) -> Lease:
@@ -82,10 +98,17 @@ def index(heads: Heads, entries: Sequence[IndexEntry], *, indexed: Mapping[str, 
             numbers[session_id] = head_table.number_of(connection, session_id)
         number = numbers[session_id]
         event = connection.execute("SELECT id FROM events WHERE session = ? AND seq = ?", (number, seq)).fetchone()
-        if number is not None and event is not None:
-            search_table.add(connection, number, seq=seq, terms=terms, document=event[0])
+        if number is not None and (event is not None or _is_away(heads, session_id, seq)):
+            document = event[0] if event is not None else event_table.old_place(number, seq)
+            search_table.add(connection, number, seq=seq, terms=terms, document=document)
     for session_id, seq in indexed.items():
         heads.set_indexed(session_id, seq=seq)
+
+
+def _is_away(heads: Heads, session_id: str, seq: int) -> bool:
+    """Return whether the event is in the session's archive: it is found all the same."""
+    row = heads.load(session_id)
+    return row is not None and seq <= row.data.get("offloaded_seq", 0)
 
 
 def drop_index(heads: Heads) -> None:

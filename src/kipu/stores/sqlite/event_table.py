@@ -13,6 +13,11 @@ from kipu.stores.follow import FollowPage
 
 _FIELDS = "seq, event_id, event_type, timestamp, tokens, turn_id, trace_id, principal, v, crc, body"
 _INSERT = f"INSERT INTO events(session, {_FIELDS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_ADOPT = f"INSERT INTO events(id, session, {_FIELDS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_BRING_BACK = _ADOPT.replace("INSERT", "INSERT OR IGNORE", 1)
+# Shared events stand under the negative number of their session until they are its own, and below every other id: whoever
+# follows all sessions has no news of them, and a search gives them last.
+_ROOM_BITS = 32
 _FORWARDS = f"SELECT {_FIELDS} FROM events WHERE session = ? AND seq > ? AND seq <= ? ORDER BY seq"
 _ONE = f"SELECT {_FIELDS} FROM events WHERE session = ? AND seq = ?"
 _COMMITTED = f"""
@@ -32,6 +37,43 @@ def insert(
         envelope = (seq, event_id, event_type, timestamp, tokens, turn_id, trace_id, principal, v)
         connection.execute(_INSERT, (number, *envelope, _checksum(session_id, envelope, body), body))
         seq += 1
+
+
+def adopted(connection: apsw.Connection, number: int) -> tuple[int, list[int]]:
+    """Return the seq of the last shared event taken in, and the tokens of each."""
+    rows = connection.execute("SELECT seq, tokens FROM events WHERE session = ? ORDER BY seq", (-number,)).fetchall()
+    return (int(str(rows[-1][0])) if rows else 0), [int(str(tokens)) for _, tokens in rows]
+
+
+def adopt(
+    connection: apsw.Connection, number: int, *, session_id: str, first_seq: int, records: Sequence[Record]
+) -> None:
+    """Take in shared events, out of sight."""
+    seq = first_seq
+    for event_id, event_type, timestamp, body, tokens, turn_id, trace_id, principal, v, _ in records:
+        envelope = (seq, event_id, event_type, timestamp, tokens, turn_id, trace_id, principal, v)
+        place = old_place(number, seq)
+        connection.execute(_ADOPT, (place, -number, *envelope, _checksum(session_id, envelope, body), body))
+        seq += 1
+
+
+def bring_back(connection: apsw.Connection, number: int, *, session_id: str, events: Sequence[StoredEvent]) -> None:
+    """Take in, out of sight, events that were let go of; those that are there already stay."""
+    for seq, _, record in events:
+        event_id, event_type, timestamp, body, tokens, turn_id, trace_id, principal, v, _ = record
+        envelope = (seq, event_id, event_type, timestamp, tokens, turn_id, trace_id, principal, v)
+        values = (old_place(number, seq), -number, *envelope, _checksum(session_id, envelope, body), body)
+        connection.execute(_BRING_BACK, values)
+
+
+def old_place(number: int, seq: int) -> int:
+    """Return an id below every commit's, the same for the same event of the same session."""
+    return seq - (number << _ROOM_BITS)
+
+
+def take_over(connection: apsw.Connection, number: int) -> None:
+    """Make the shared events that were taken in the session's own."""
+    connection.execute("UPDATE events SET session = ? WHERE session = ?", (number, -number))
 
 
 def read(
@@ -107,7 +149,7 @@ def remove_session(connection: apsw.Connection, number: int) -> int:
     A follower of the whole store remembers an id; an id used twice would make it skip an event.
     """
     newest = last_place(connection)
-    connection.execute("DELETE FROM events WHERE session = ?", (number,))
+    connection.execute("DELETE FROM events WHERE session IN (?, ?)", (number, -number))
     removed = connection.changes()
     connection.execute("DELETE FROM events WHERE session = 0")
     connection.execute(

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from os import PathLike
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import apsw
 
@@ -43,8 +43,9 @@ from kipu.ports.store import (
 from kipu.stores.admission import AppendRequest
 from kipu.stores.file_system import file_system_kind
 from kipu.stores.follow import Announcer, FollowPage, follow_pages, session_page
+from kipu.stores.offloading import is_whole, refuse_archived
 from kipu.stores.paging import page_size
-from kipu.stores.sqlite import changes, erasure, event_table
+from kipu.stores.sqlite import changes, erasure, event_table, letting_go
 from kipu.stores.sqlite.appending import append_records
 from kipu.stores.sqlite.committer import Committer, Job
 from kipu.stores.sqlite.connection import DatabaseFile, absolute, create_file, is_immutable, prepare, refuse_network
@@ -194,9 +195,14 @@ class SqliteStore:
 
         def question(connection: apsw.Connection) -> list[StoredEvent]:
             number = _number(connection, session_id)
-            return event_table.read(
+            page = event_table.read(
                 connection, number, session_id=session_id, after=after, until=end, limit=limit, backwards=backwards
             )
+            if not is_whole(page, after=after, limit=limit, backwards=backwards):
+                row = head_table.load(connection, session_id, store=self._url)
+                if row is not None:
+                    refuse_archived(row.data, after=after, until=until, limit=limit, backwards=backwards)
+            return page
 
         if limit <= _QUICK_EVENTS or end - after <= _QUICK_EVENTS:
             return self._readers.here(question)
@@ -322,6 +328,33 @@ class SqliteStore:
             return [str(row[0]) for row in rows]
 
         return self._readers.here(question)
+
+    async def adopt(self, session_id: str, records: Sequence[Record] = (), *, after: int = 0, lease: Lease) -> int:
+        """Take in shared events, out of sight until the session stands alone."""
+        run = partial(changes.adopt, session_id=session_id, records=records, after=after, lease=lease)
+        return await self._submit(Job(run, synced=True, urgent=True, heavy=_is_heavy(records), events=len(records)))
+
+    async def offload(
+        self, session_id: str, *, until: int, blobs: Sequence[str], archive: Mapping[str, Any], lease: Lease
+    ) -> None:
+        """Let go of the session's events and of these blobs; its head stays, and what is searched for."""
+        run = partial(letting_go.offload, session_id=session_id, until=until, blobs=blobs, archive=archive, lease=lease)
+        await self._submit(Job(run, synced=True, urgent=True, heavy=True))
+
+    async def reload(
+        self,
+        session_id: str,
+        events: Sequence[StoredEvent] = (),
+        *,
+        lease: Lease,
+        complete: bool = False,
+        archive: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Take events back, out of sight until it is `complete`."""
+        run = partial(
+            letting_go.reload, session_id=session_id, events=events, lease=lease, complete=complete, archive=archive
+        )
+        await self._submit(Job(run, synced=complete, urgent=complete, heavy=True))
 
     async def erase(self, session_id: str, *, lease: Lease) -> ErasureReceipt:
         """Remove every byte of the session, leave a tombstone, and go on where a killed erasure was."""

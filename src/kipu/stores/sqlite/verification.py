@@ -55,7 +55,7 @@ def _session(connection: apsw.Connection, session_id: str, *, store: str) -> Ite
 def _events(
     connection: apsw.Connection, session_id: str, number: int, row: head_table.HeadRow | None
 ) -> Iterator[Damage]:
-    expected = row.data["base_seq"] + 1 if row is not None else None
+    expected = max(row.data["base_seq"], row.data.get("offloaded_seq", 0)) + 1 if row is not None else None
     try:
         seqs = list(event_table.sequence_numbers(connection, number))
     except apsw.CorruptError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kipu.testing.conformance import (
+    adopting,
     append,
     bindings,
     blobs,
@@ -26,7 +27,7 @@ from kipu.testing.conformance.requirement import Requirement
 
 _TOPICS = (
     append, idempotency, leases, bindings, reading, heads, listing, work, searching, following, blobs, erasing, cancelling,
-    contending, clocks, lasting, spoiling, moving,
+    contending, clocks, lasting, spoiling, moving, adopting,
 )  # fmt: skip
 
 
