@@ -63,6 +63,7 @@ class Head:
     session_id: str
     tenant: str = ""
     owner: str = ""
+    members: JsonObject | None = None  # principal id → role: with whom the owner shares it
     key: str | None = None
     title: str | None = None
     first_text: str | None = None  # start of the first user message, shown where there is no title
@@ -86,6 +87,8 @@ class Head:
     window_seq: int = 0  # first seq that the window needs
     consolidated_seq: int = 0
     indexed_seq: int = 0
+    offloaded_seq: int = 0  # own events up to it are in the archive, not in the store; 0: all are in the store
+    archive: JsonObject | None = None  # where an archive file of the session is: place, name, checksum, counts
     rewind_seq: int = 0  # newest rewind event
     pins: tuple[int, ...] = ()
     waiting: tuple[int, ...] = ()  # messages that no turn has consumed
@@ -96,6 +99,8 @@ class Head:
     stop: str | None = None  # the turn that somebody asked to end
     not_before: str | None = None
     quiet_until: str | None = None  # set by each arrival: while no turn is open, the waiting messages are due then
+    denied_count: int = 0  # refusals on record, and when the newest was: so that a stranger does not fill the log
+    denied_at: str = ""
     undelivered: tuple[int, ...] = ()  # messages whose answer still has to go out through their channel
     due_at: str | None = None  # derived: None = no work, "" = at once
     lease_owner: str | None = None
@@ -113,22 +118,24 @@ _TUPLES = ("tags", "pins", "waiting", "undelivered")
 _NAMES = tuple(f.name for f in fields(Head))
 
 
-_KNOWN = frozenset(_NAMES)
+_SET = object.__setattr__  # heads are frozen, but for whoever makes them
 
 
 def head_from_json(data: Mapping[str, Any]) -> Head:
-    """Return the head of a stored row; names that a newer version added are ignored here and kept by `apply_patch`.
+    """Return the head of a stored row; names that a newer version added are no fields here, and kept by `apply_patch`."""
+    return head_of_row(dict(data))
+
+
+def head_of_row(known: JsonObject) -> Head:
+    """Return what `head_from_json` returns, made of a row that nobody else has: it becomes the head's own.
 
     A list reads a hundred of these: fields are put in place at once (1 µs; the constructor takes 7), and those that a row
     does not have are found in the class, where a dataclass keeps its defaults.
     """
     head = Head.__new__(Head)
-    known = head.__dict__
-    known["metadata"] = {}
-    known.update(data)
-    if not known.keys() <= _KNOWN:
-        for name in known.keys() - _KNOWN:
-            del known[name]
+    _SET(head, "__dict__", known)
+    if "metadata" not in known:
+        known["metadata"] = {}
     for name in _TUPLES:
         if name in known:
             known[name] = tuple(known[name])

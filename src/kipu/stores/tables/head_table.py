@@ -10,7 +10,7 @@ import apsw
 import orjson
 
 from kipu.errors import StoreCorruptError
-from kipu.ports.head import Head, head_from_json
+from kipu.ports.head import Head, head_of_row
 from kipu.ports.owner import Liveness
 from kipu.ports.store import Page, SessionQuery
 from kipu.stores.paging import encode_cursor, page_size
@@ -131,7 +131,7 @@ def listed(session_id: str, data: str) -> Head:
     try:
         row = orjson.loads(data)
         row.pop(OWN_NOTE, None)
-        return head_from_json(row)
+        return head_of_row(row)
     except (AttributeError, LookupError, TypeError, ValueError):
         return Head(session_id, title="(unreadable: run kipu verify)", status="unreadable")
 
