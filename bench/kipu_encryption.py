@@ -14,7 +14,7 @@ from bench.kipu_open import _endless
 from bench.kipu_store import POLICY, store_url
 from bench.workload import message_text
 from kipu import SessionManager, UserMessageEvent, open_manager
-from kipu.security.key_provider import key_line
+from kipu.security.key_file import key_line
 
 SESSION_ID = "encryption"
 KEY_NAME = "KIPU_BENCH_KEY"

@@ -6,11 +6,12 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, unquote
 
-from kipu.errors import ConfigurationError, StoreSealedError, StoreUrlError
+from kipu.errors import ConfigurationError, StoreUrlError
 from kipu.ports.clock import Clock
 from kipu.ports.owner import Liveness
 from kipu.ports.principal import Principal
@@ -24,13 +25,14 @@ if TYPE_CHECKING:
     from kipu.ports.model import ModelClient
     from kipu.runtime.agent_builder import AgentSettings, MoreTools, OpenModel
     from kipu.runtime.runtime import Runtime
+    from kipu.security.key_finder import KeyFinder
     from kipu.security.key_provider import KeySource
     from kipu.security.redaction.redactor import RedactionPolicy, Redactor
 
 TOKEN_COUNTERS = ("estimate", "exact")
 DURABILITIES = ("fsync", "buffered", "os")
 _URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<place>[^?]*)(\?(?P<query>.*))?", re.DOTALL)
-_SEALING = {"encrypt", "chain"}
+_SEALING = {"encrypt", "chain", "fields"}
 _COMMON = {"durability", *_SEALING}
 _SETTINGS = {
     "memory": {*_SEALING},
@@ -72,6 +74,8 @@ class StoreUrl:
             raise StoreUrlError(url=text, reason=f"durability is one of {', '.join(DURABILITIES)}")
         if settings.get("chain", "on") != "on":
             raise StoreUrlError(url=text, reason="chain is on, or is left out")
+        if "fields" in settings and not all(settings["fields"].split(",")):
+            raise StoreUrlError(url=text, reason="fields is the names of fields with commas between them")
         if kind == "memory":
             return cls(text, kind, settings=settings)
         if not place.startswith("/") or place == "/":
@@ -92,56 +96,64 @@ def default_store_url(environment: Mapping[str, str]) -> str:
 
 
 async def open_store(
-    url: str, *, clock: Clock | None = None, liveness: Liveness | None = None, keys: KeySource | None = None
+    url: str,
+    *,
+    clock: Clock | None = None,
+    liveness: Liveness | None = None,
+    keys: KeySource | None = None,
+    find_keys: KeyFinder | None = None,
 ) -> EventStore:
     """Return the store at `url`, created if it is not there, with this machine's clock and processes unless others are given.
 
-    It is encrypted with `keys`, or with what `encrypt=` in the URL names; `chain=on` adds the keyed chain of its events.
+    It is encrypted with `keys`, or with what `encrypt=` in the URL names; `chain=on` adds the keyed chain of its events. A
+    store that is encrypted already is opened with the key that `find_keys` finds: KIPU_KEY, what its vault remembers.
 
     Raises:
         StoreUrlError: the URL is not one. StoreError: the place cannot be opened, EncryptionError: not with these keys;
         nothing there was changed.
     """
+    from kipu.stores.conversion_mark import refuse_while_converting
+
     parsed = StoreUrl.parse(url)
     clock, liveness = clock or SystemClock(), liveness or SystemLiveness()
-    vault = _vault_path(parsed)
-    if keys is None and "encrypt" in parsed.settings:
-        from kipu.security.key_provider import key_source
+    refuse_while_converting(parsed.path, store=url)
+    vault = vault_path(parsed)
+    store: EventStore
+    if keys is None and "encrypt" not in parsed.settings and (vault is None or not vault.exists()):
+        if _SEALING & parsed.settings.keys():
+            raise StoreUrlError(url=url, reason="chain= and fields= need encrypt=, whose keys they are made with")
+        store = await _open_unsealed(parsed, clock=clock, liveness=liveness)
+    else:
+        from kipu.sealing.opening import open_sealed
 
-        keys = key_source(parsed.settings["encrypt"], environment=os.environ, entropy=SystemEntropy())
-    if keys is None:
-        if "chain" in parsed.settings:
-            raise StoreUrlError(url=url, reason="chain=on needs encrypt=, whose keys it is made with")
-        if vault is not None and vault.exists():
-            raise StoreSealedError(store=url, vault=str(vault), reason="")
-        return await _open_plain(parsed, clock=clock, liveness=liveness)
-    return await _open_sealed(parsed, keys, vault=vault, clock=clock, liveness=liveness)
+        open_plain = partial(_open_plain, parsed, clock=clock, liveness=liveness)
+        store = await open_sealed(
+            open_plain, url=url, settings=parsed.settings, vault=vault, keys=keys, find_keys=find_keys
+        )
+    try:
+        refuse_while_converting(parsed.path, store=url)  # now that this process is seen in the files
+    except BaseException:
+        await store.close()
+        raise
+    return store
 
 
-def _vault_path(parsed: StoreUrl) -> Path | None:
+def vault_path(parsed: StoreUrl) -> Path | None:
     """Return where a store's key vault is: beside it, so that a copy of the store alone opens nothing."""
     return None if parsed.kind == "memory" else parsed.path.with_name(f"{parsed.path.name}.keys")
 
 
-async def _open_sealed(
-    parsed: StoreUrl, source: KeySource, *, vault: Path | None, clock: Clock, liveness: Liveness
-) -> EventStore:
-    from kipu.ports.store import SessionQuery
-    from kipu.security.keys import open_keys
-    from kipu.stores.encrypted import EncryptedStore
+async def _open_unsealed(parsed: StoreUrl, *, clock: Clock, liveness: Liveness) -> EventStore:
+    """Return a store without keys. Raises: KeysMissingError where its events are sealed and the vault is gone."""
+    from kipu.stores.sealed_mark import is_sealed
 
-    inner = await _open_plain(parsed, clock=clock, liveness=liveness)
-    try:
-        holds_sessions = bool((await inner.list(SessionQuery(limit=1))).items)
-        keys = await open_keys(vault, source, entropy=SystemEntropy(), holds_sessions=holds_sessions)
-    except BaseException:
-        await inner.close()
-        raise
-    if parsed.settings.get("chain") == "on":
-        from kipu.stores.chained import ChainedStore
+    store = await _open_plain(parsed, clock=clock, liveness=liveness)
+    if parsed.kind != "memory" and await is_sealed(store):
+        from kipu.security.keys import keys_missing
 
-        inner = ChainedStore(inner, keys)
-    return EncryptedStore(inner, keys)
+        await store.close()
+        raise keys_missing(vault_path(parsed), sealed=True, store=parsed.text)
+    return store
 
 
 async def _open_plain(parsed: StoreUrl, *, clock: Clock, liveness: Liveness) -> EventStore:
@@ -225,6 +237,7 @@ async def open_manager(
     counter: TokenCounter | str = "estimate",
     clock: Clock | None = None,
     redactor: Redactor | None = None,
+    find_keys: KeyFinder | None = None,
     **settings: Any,
 ) -> SessionManager:
     """Return a manager over the store at `url` (default: `default_store_url`). Close it, or use it as `async with`.
@@ -237,7 +250,7 @@ async def open_manager(
 
     counting = token_counter(counter) if isinstance(counter, str) else counter
     clock, entropy = clock or SystemClock(), SystemEntropy()
-    store = await open_store(url or default_store_url(os.environ), clock=clock)
+    store = await open_store(url or default_store_url(os.environ), clock=clock, find_keys=find_keys)
     return SessionManager(
         store,
         clock=clock,

@@ -12,7 +12,7 @@ from kipu.errors import KeyUnavailableError, StoreSealedError
 from kipu.events.conversation import AgentMessageEvent
 from kipu.manager.copying import copy_store
 from kipu.ports.store import EventStore, SessionQuery
-from kipu.security.key_provider import add_key, create_key_file, file_keys, key_line
+from kipu.security.key_file import add_key, create_key_file, file_keys, key_line
 from kipu.security.keys import KeyRing
 from kipu.stores.encrypted import EncryptedStore
 from kipu.stores.host import SystemClock, SystemEntropy, this_process_owner

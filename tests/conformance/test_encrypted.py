@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kipu.security.key_provider import key_line
+from kipu.security.key_file import key_line
 from kipu.testing.conformance import Place, UrlPlace
 from kipu.testing.conformance.suite import StoreConformance
 

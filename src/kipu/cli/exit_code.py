@@ -31,6 +31,7 @@ _CODES: tuple[tuple[type[errors.KipuError], ExitCode], ...] = (
     (errors.BlobNotFoundError, ExitCode.NOT_FOUND),
     (errors.ApprovalNotFoundError, ExitCode.NOT_FOUND),
     (errors.GrantNotFoundError, ExitCode.NOT_FOUND),
+    (errors.FactNotFoundError, ExitCode.NOT_FOUND),
     (errors.MessageRejectedError, ExitCode.BUSY),
     (errors.StoreNotFoundError, ExitCode.NOT_FOUND),
     (errors.SessionAmbiguousError, ExitCode.USAGE),
@@ -39,6 +40,9 @@ _CODES: tuple[tuple[type[errors.KipuError], ExitCode], ...] = (
     (errors.ConcurrencyError, ExitCode.BUSY),
     (errors.InputError, ExitCode.USAGE),
     (errors.CopyMismatchError, ExitCode.FAILURE),
+    (errors.StoreInUseError, ExitCode.BUSY),
+    (errors.StoreConvertingError, ExitCode.BUSY),
+    (errors.KeysBusyError, ExitCode.BUSY),
     (errors.StoreError, ExitCode.UNREADABLE),
 )
 

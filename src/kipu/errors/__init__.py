@@ -11,9 +11,16 @@
     │   ├── InvalidBusyPolicyError
     │   ├── ApprovalNotFoundError
     │   ├── GrantNotFoundError
+    │   ├── FactNotFoundError
+    │   ├── ProposalNotFoundError
+    │   ├── InvalidProposalError
+    │   ├── ProposalRepeatedError
+    │   ├── ProposalUntriedError
+    │   ├── ProposalSuspectError
     │   └── ConfigurationError
     │       ├── StoreUrlError
     │       ├── KeySourceError
+    │       ├── ArchivePlaceError
     │       └── MissingExtraError
     ├── SessionError                    about one session
     │   ├── SessionNotFoundError
@@ -27,12 +34,16 @@
     ├── ConcurrencyError                somebody else was there first
     │   ├── LeaseLostError
     │   ├── LeaseRequiredError
-    │   └── ConflictError
+    │   ├── ConflictError
+    │   ├── ProposalDecidedError
+    │   └── ProposalMovedError
     ├── AccessDeniedError
+    ├── NotAPersonError
     ├── DemoStepError                   the guided tour did not show what it says
     ├── TurnEndedError                  a running turn is to end; what is open in it is closed
     │   ├── TurnStoppedError
     │   └── TurnLimitError
+    ├── CallParkedError                 a call waits for a person elsewhere, and its turn with it
     ├── WorkspaceError                  the files cannot be reached as asked; none was changed
     │   ├── PathOutsideError
     │   ├── PathNotFoundError
@@ -67,12 +78,21 @@
         │   └── SealBrokenError
         ├── EncryptionError             the keys do not fit; nothing was read as empty, nothing was written
         │   ├── KeyUnavailableError
+        │   ├── KeyRetiredError
+        │   ├── KeyServiceError
+        │   ├── KeysBusyError
         │   ├── DataKeyMissingError
         │   ├── KeysMissingError
         │   └── StoreSealedError
+        ├── StoreInUseError
+        ├── StoreConvertingError
         ├── StoreClosedError
         ├── NetworkFileSystemError
         ├── BlobNotFoundError
+        ├── SessionArchivedError
+        ├── ArchiveError                what was moved out of a store cannot be had; nothing of it was removed
+        │   ├── ArchiveMissingError
+        │   └── ArchiveDamagedError
         ├── SearchUnavailableError
         └── CopyMismatchError
 
@@ -82,10 +102,18 @@ may match on it. Driver errors never leave an adapter untranslated.
 
 from __future__ import annotations
 
+from kipu.errors.archives import (
+    ArchiveDamagedError,
+    ArchiveError,
+    ArchiveMissingError,
+    ArchivePlaceError,
+    SessionArchivedError,
+)
 from kipu.errors.concurrency import ConcurrencyError, ConflictError, LeaseLostError, LeaseRequiredError
 from kipu.errors.inputs import (
     ApprovalNotFoundError,
     ConfigurationError,
+    FactNotFoundError,
     GrantNotFoundError,
     ImportFormatError,
     InputError,
@@ -115,6 +143,16 @@ from kipu.errors.models import (
     ModelUnavailableError,
     ModelUnreachableError,
 )
+from kipu.errors.proposals import (
+    InvalidProposalError,
+    NotAPersonError,
+    ProposalDecidedError,
+    ProposalMovedError,
+    ProposalNotFoundError,
+    ProposalRepeatedError,
+    ProposalSuspectError,
+    ProposalUntriedError,
+)
 from kipu.errors.sessions import (
     AccessDeniedError,
     ReplayMismatchError,
@@ -132,6 +170,9 @@ from kipu.errors.stores import (
     CopyMismatchError,
     DataKeyMissingError,
     EncryptionError,
+    KeyRetiredError,
+    KeysBusyError,
+    KeyServiceError,
     KeysMissingError,
     KeyUnavailableError,
     NetworkFileSystemError,
@@ -139,16 +180,18 @@ from kipu.errors.stores import (
     SealBrokenError,
     SearchUnavailableError,
     StoreClosedError,
+    StoreConvertingError,
     StoreCorruptError,
     StoreError,
     StoreFullError,
+    StoreInUseError,
     StoreNotFoundError,
     StoreReadOnlyError,
     StoreSealedError,
     StoreUnavailableError,
 )
 from kipu.errors.tools import DemoStepError, McpServerError, SandboxError, ToolError
-from kipu.errors.turns import TurnEndedError, TurnLimitError, TurnStoppedError
+from kipu.errors.turns import CallParkedError, TurnEndedError, TurnLimitError, TurnStoppedError
 from kipu.errors.workspaces import (
     GitError,
     PathDeniedError,
@@ -163,7 +206,12 @@ from kipu.errors.workspaces import (
 __all__ = [
     "AccessDeniedError",
     "ApprovalNotFoundError",
+    "ArchiveDamagedError",
+    "ArchiveError",
+    "ArchiveMissingError",
+    "ArchivePlaceError",
     "BlobNotFoundError",
+    "CallParkedError",
     "ConcurrencyError",
     "ConfigurationError",
     "ConflictError",
@@ -171,17 +219,22 @@ __all__ = [
     "DataKeyMissingError",
     "DemoStepError",
     "EncryptionError",
+    "FactNotFoundError",
     "GitError",
     "GrantNotFoundError",
     "ImportFormatError",
     "InputError",
     "InvalidBusyPolicyError",
     "InvalidEventError",
+    "InvalidProposalError",
     "InvalidQueryError",
     "InvalidSessionIdError",
     "InvalidSessionKeyError",
+    "KeyRetiredError",
+    "KeyServiceError",
     "KeySourceError",
     "KeyUnavailableError",
+    "KeysBusyError",
     "KeysMissingError",
     "KipuError",
     "LeaseLostError",
@@ -204,16 +257,24 @@ __all__ = [
     "ModelUnreachableError",
     "NetworkFileSystemError",
     "NewerFormatError",
+    "NotAPersonError",
     "PathDeniedError",
     "PathNotFoundError",
     "PathOutsideError",
     "PathTwinError",
+    "ProposalDecidedError",
+    "ProposalMovedError",
+    "ProposalNotFoundError",
+    "ProposalRepeatedError",
+    "ProposalSuspectError",
+    "ProposalUntriedError",
     "ReplayMismatchError",
     "RestoreError",
     "SandboxError",
     "SealBrokenError",
     "SearchUnavailableError",
     "SessionAmbiguousError",
+    "SessionArchivedError",
     "SessionBusyError",
     "SessionErasedError",
     "SessionError",
@@ -221,9 +282,11 @@ __all__ = [
     "SessionForkedError",
     "SessionNotFoundError",
     "StoreClosedError",
+    "StoreConvertingError",
     "StoreCorruptError",
     "StoreError",
     "StoreFullError",
+    "StoreInUseError",
     "StoreNotFoundError",
     "StoreReadOnlyError",
     "StoreSealedError",

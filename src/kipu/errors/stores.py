@@ -60,9 +60,27 @@ class EncryptionError(StoreError):
 
 
 class KeyUnavailableError(EncryptionError):
-    """{what} is under key {kek!r}, which is not among those given ({given}). Give the key it was made with; nothing was changed."""
+    """{what} is under key {kek!r}; given: {given}. Give the key it was made with (`kipu key status` tells which); nothing was changed."""
 
     code = "key_unavailable"
+
+
+class KeyRetiredError(EncryptionError):
+    """Key {kek!r} of {store} was rotated away and wraps nothing more. Start this again with the store's new key; nothing was changed."""
+
+    code = "key_retired"
+
+
+class KeyServiceError(EncryptionError):
+    """The key service {service!r} did not {verb} a data key: {reason}. Try again when it answers; nothing was changed."""
+
+    code = "key_service"
+
+
+class KeysBusyError(EncryptionError):
+    """The keys of {store} are being rotated by another process. Nothing was changed; run it again when that one has ended."""
+
+    code = "keys_busy"
 
 
 class DataKeyMissingError(EncryptionError):
@@ -72,15 +90,27 @@ class DataKeyMissingError(EncryptionError):
 
 
 class KeysMissingError(EncryptionError):
-    """The store {store} has sessions, but {vault} has no keys for it. Restore its key vault, or open the store without encryption."""
+    """The store {store} {holds}, and {vault} has no keys for it. {advice} Nothing was changed."""
 
     code = "keys_missing"
 
 
 class StoreSealedError(EncryptionError):
-    """The store {store} is encrypted (its key vault is {vault}). Open it with its key: ?encrypt=file:PATH or env:NAME."""
+    """The store {store} is encrypted (key vault: {vault}); its key is wanted: {source}. See `kipu key status`."""
 
     code = "store_sealed"
+
+
+class StoreInUseError(StoreError):
+    """The store {store} is open in another process. End that first (`kipu chat`, a worker, a server); nothing was changed."""
+
+    code = "store_in_use"
+
+
+class StoreConvertingError(StoreError):
+    """The store {store} is being {verb}: {reason}. `kipu {command}` finishes it when run again; nothing was changed."""
+
+    code = "store_converting"
 
 
 class StoreClosedError(StoreError):

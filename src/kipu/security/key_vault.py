@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import apsw
+import orjson
 
 from kipu.errors import (
+    KeyRetiredError,
+    KeysBusyError,
     NewerFormatError,
     StoreClosedError,
     StoreCorruptError,
@@ -41,6 +45,19 @@ PRAGMA busy_timeout = {_BUSY_MS}; PRAGMA secure_delete = ON; PRAGMA synchronous 
 """
 
 
+_MEMORY = ":memory:"
+_SETTINGS, _RETIRED = "settings", "retired"
+
+
+def _json_of(connection: apsw.Connection, name: str, otherwise: Any) -> Any:
+    row = connection.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+    return orjson.loads(row[0]) if row is not None else otherwise
+
+
+def _put_json(connection: apsw.Connection, name: str, value: Any) -> None:
+    connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, orjson.dumps(value)))
+
+
 class WrappedKey(NamedTuple):
     """One data key as it is kept: under which key-encryption key, and its bytes then."""
 
@@ -54,8 +71,8 @@ class KeyVault:
     """Keep wrapped keys in one SQLite file that any number of processes may open; every change is one durable transaction."""
 
     def __init__(self, path: Path | None) -> None:
-        self.place = str(path) if path is not None else ":memory:"
-        self._lock = threading.Lock()
+        self.place = str(path) if path is not None else _MEMORY
+        self._lock = threading.RLock()
         self._connection: apsw.Connection | None = None
         with self._translated():
             if path is not None and not path.exists():
@@ -67,8 +84,14 @@ class KeyVault:
                 connection.close()
                 raise NewerFormatError(store=self.place, found=found, known=_FORMAT, reason="its format is newer")
             if found < _FORMAT:
-                with connection:
-                    connection.execute(f"{_SCHEMA} PRAGMA user_version = {_FORMAT};")
+                self._transaction(self._create)
+
+    def _create(self, connection: apsw.Connection) -> None:
+        if connection.execute("PRAGMA user_version").get == _FORMAT:  # another process was first
+            return
+        if connection.execute("SELECT count(*) FROM sqlite_schema").get:
+            raise StoreCorruptError(store=self.place, reason="it is a database, and not a key vault")
+        connection.execute(f"{_SCHEMA} PRAGMA user_version = {_FORMAT};")
 
     def keys(self, session_id: str) -> list[WrappedKey]:
         """Return the session's wrapped keys by epoch; none where there are none."""
@@ -76,14 +99,42 @@ class KeyVault:
         return [WrappedKey(*row) for row in self._rows(sql, (session_id,))]
 
     async def add(self, key: WrappedKey) -> WrappedKey:
-        """Keep a key where there is none, and return the one that stands there."""
+        """Keep a key where there is none, and return the one that stands there. Raises: KeyRetiredError."""
 
         def work(connection: apsw.Connection) -> WrappedKey:
+            if key.kek in _json_of(connection, _RETIRED, []):
+                raise KeyRetiredError(store=self.place, reason="", kek=key.kek)
             connection.execute("INSERT OR IGNORE INTO data_keys VALUES (?, ?, ?, ?)", key)
             sql = "SELECT session_id, epoch, kek, wrapped FROM data_keys WHERE session_id = ? AND epoch = ?"
             return WrappedKey(*next(iter(connection.execute(sql, key[:2]))))
 
         return await self._write(work)
+
+    @contextmanager
+    def rotating(self) -> Iterator[None]:
+        """Be the only one who rotates, in any process; a killed one leaves nothing behind. Raises: KeysBusyError."""
+        if self.place == _MEMORY:
+            yield
+            return
+        descriptor = os.open(f"{self.place}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise KeysBusyError(store=self.place, reason="") from error
+            yield
+        finally:
+            os.close(descriptor)
+
+    async def retire(self, kek: str) -> None:
+        """Let `kek` alone wrap from now on: every other key that wraps something is refused by `add` in every process."""
+
+        def work(connection: apsw.Connection) -> None:
+            wrapping = {str(row[0]) for row in connection.execute("SELECT DISTINCT kek FROM data_keys")}
+            retired = {*_json_of(connection, _RETIRED, []), *wrapping} - {kek}
+            _put_json(connection, _RETIRED, sorted(retired))
+
+        await self._write(work)
 
     async def rewrap(self, pairs: Sequence[tuple[WrappedKey, WrappedKey]]) -> int:
         """Put each new form where the old one still stands, all in one transaction; return how many it was."""
@@ -134,6 +185,33 @@ class KeyVault:
 
         return await self._write(work)
 
+    def settings(self) -> dict[str, Any]:
+        """Return what the store is to be opened with: `source`, `older`, `chain`, `fields`. No secret is among it."""
+        known = self._rows("SELECT value FROM meta WHERE name = ?", (_SETTINGS,))
+        found: dict[str, Any] = orjson.loads(known[0][0]) if known else {}
+        return found
+
+    async def set_settings(self, changes: Mapping[str, Any]) -> None:
+        """Change settings; None removes one. Nothing is written where they are so already."""
+        if all(self.settings().get(name) == value for name, value in changes.items()):
+            return
+
+        def work(connection: apsw.Connection) -> None:
+            merged = {**_json_of(connection, _SETTINGS, {}), **changes}
+            _put_json(connection, _SETTINGS, {name: value for name, value in merged.items() if value is not None})
+
+        await self._write(work)
+
+    def sessions(self, *, after: str, limit: int) -> list[tuple[str, int]]:
+        """Return ids of sessions that have keys, from behind one, each with its newest epoch."""
+        sql = """SELECT session_id, max(epoch) FROM data_keys WHERE session_id > ?
+            GROUP BY session_id ORDER BY session_id LIMIT ?"""
+        return [(str(row[0]), int(row[1])) for row in self._rows(sql, (after, limit))]
+
+    def version(self) -> int:
+        """Return a number that changes when another connection has changed the vault."""
+        return int(self._rows("PRAGMA data_version", ())[0][0])
+
     def blob_places(self, session_id: str) -> dict[str, str]:
         """Return the hidden digests of a session's blobs with their places."""
         return dict(self._rows("SELECT digest, place FROM blobs WHERE session_id = ?", (session_id,)))
@@ -153,6 +231,10 @@ class KeyVault:
 
     async def close(self) -> None:
         """Close the file."""
+        self.shut()
+
+    def shut(self) -> None:
+        """Close the file, where nothing can be awaited."""
         with self._lock:
             connection, self._connection = self._connection, None
             if connection is not None:

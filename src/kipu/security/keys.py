@@ -2,127 +2,241 @@
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 
-from kipu.errors import DataKeyMissingError, KeysMissingError, SealBrokenError, SessionErasedError
+from kipu.errors import (
+    DataKeyMissingError,
+    KeyRetiredError,
+    KeysMissingError,
+    KeySourceError,
+    KeyUnavailableError,
+    SealBrokenError,
+    SessionErasedError,
+)
 from kipu.ports.clock import Entropy
 from kipu.security.cipher import KEY_BYTES, AesGcmCipher, NameCipher
-from kipu.security.key_provider import KeyProvider, KeySource
+from kipu.security.key_provider import KeyProvider, KeySource, Salt
 from kipu.security.key_vault import KeyVault, WrappedKey
 
-_INDEX = ""  # no session has this id: the key of terms and names stands with the data keys, and is rewrapped with them
+INDEX = ""  # no session has this id: the key of terms and names stands with the data keys, and is rewrapped with them
 _SALT_BYTES = 16
 _CIPHERS_KEPT = 4096
+_LOOK_EVERY_S = 1.0
+
+
+class _Opened:
+    """A cipher, of which epochs, and at which state of the vault that was last looked at."""
+
+    __slots__ = ("cipher", "epochs", "version")
+
+    def __init__(self, cipher: AesGcmCipher, epochs: list[int], version: int) -> None:
+        self.cipher = cipher
+        self.epochs = epochs
+        self.version = version
 
 
 class KeyRing:
-    """Give every session its cipher (`ports.cipher.StoreKeys`), from one vault and one provider."""
+    """Give every session its cipher (`ports.cipher.StoreKeys`), from one vault and one source of keys.
 
-    def __init__(self, vault: KeyVault, provider: KeyProvider, *, names: NameCipher, entropy: Entropy) -> None:
-        self._vault = vault
+    What another process did to the keys (a new epoch, an erasure, a rotation) is known here a second later at most.
+    """
+
+    def __init__(
+        self,
+        vault: KeyVault,
+        source: KeySource,
+        provider: KeyProvider,
+        *,
+        names: NameCipher,
+        entropy: Entropy,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.vault = vault
+        self._source = source
         self._provider = provider
-        self._names = names
         self._entropy = entropy
-        self._ciphers: OrderedDict[str, AesGcmCipher] = OrderedDict()
+        self._monotonic = monotonic
+        self._look_at_s = 0.0
+        self._version = 0
+        self._ciphers: OrderedDict[str, _Opened] = OrderedDict()
         self.term = names.term
         self.blind = names.blind
         self.hide = names.hide
         self.reveal = names.reveal
 
     @classmethod
-    async def open(cls, vault: KeyVault, source: KeySource, *, entropy: Entropy) -> KeyRing:
+    async def open(
+        cls,
+        vault: KeyVault,
+        source: KeySource,
+        *,
+        entropy: Entropy,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> KeyRing:
         """Return the keys in the vault; an empty vault gets its index key.
 
         Raises: KeyUnavailableError (a wrong or rotated-away key), KeySourceError, StoreError. Nothing was changed then.
         """
-        salted = await vault.constant("salt", entropy.random_bytes(_SALT_BYTES))
-
-        async def salt() -> bytes:
-            return salted
-
-        provider = await source.open(salt)
-        found = vault.keys(_INDEX)
-        key = found[0] if found else await _made(vault, provider, (_INDEX, 1), entropy=entropy)
+        provider = await source.open(_salt_of(vault, entropy))
+        found = vault.keys(INDEX)
+        key = found[0] if found else await _made(vault, provider, (INDEX, 1), entropy=entropy)
         index_key = await _unwrapped(provider, key)
-        return cls(vault, provider, names=NameCipher(index_key), entropy=entropy)
+        names = NameCipher(index_key)
+        return cls(vault, source, provider, names=names, entropy=entropy, monotonic=monotonic)
 
     async def begin(self, session_id: str) -> AesGcmCipher:
         """Return the cipher of a session that begins; its key is durable before."""
-        if not self._vault.keys(session_id):
-            if self._vault.is_shredded(session_id):
+        if not self.vault.keys(session_id):
+            if self.vault.is_shredded(session_id):
                 raise SessionErasedError(session_id=session_id, reason="its key was destroyed")
-            await _made(self._vault, self._provider, (session_id, 1), entropy=self._entropy)
+            await self._make(session_id, 1)
         return await self.cipher(session_id, fresh=True)
 
     async def cipher(self, session_id: str, *, fresh: bool = False) -> AesGcmCipher:
-        """Return the session's cipher, from memory where it was opened before."""
-        known = None if fresh else self._ciphers.get(session_id)
-        if known is not None:
-            return known
-        wrapped = self._vault.keys(session_id)
+        """Return the session's cipher, from memory where it was opened before and its keys are the same."""
+        version = self._seen_version()
+        known = self._ciphers.get(session_id)
+        if known is not None and not fresh and known.version == version:
+            return known.cipher
+        wrapped = self.vault.keys(session_id)
         if not wrapped:
-            gone = "it was destroyed" if self._vault.is_shredded(session_id) else "the vault has none"
+            gone = "it was destroyed" if self.vault.is_shredded(session_id) else "the vault has none"
             self._ciphers.pop(session_id, None)
-            raise DataKeyMissingError(store=self._vault.place, session_id=session_id, reason=gone)
-        keys = {key.epoch: await _unwrapped(self._provider, key) for key in wrapped}
+            raise DataKeyMissingError(store=self.vault.place, session_id=session_id, reason=gone)
+        epochs = [key.epoch for key in wrapped]
+        if known is not None and known.epochs == epochs:
+            known.version = version
+            return known.cipher
+        keys = {key.epoch: await self._unwrap(key) for key in wrapped}
         cipher = AesGcmCipher(session_id, keys, entropy=self._entropy)
-        self._ciphers[session_id] = cipher
+        self._ciphers[session_id] = _Opened(cipher, epochs, version)
         if len(self._ciphers) > _CIPHERS_KEPT:
             self._ciphers.popitem(last=False)
         return cipher
 
+    def _seen_version(self) -> int:
+        """Return the vault's version as it was at most a second ago; while somebody writes to it, the one before."""
+        now_s = self._monotonic()
+        if now_s >= self._look_at_s:
+            self._look_at_s = now_s + _LOOK_EVERY_S
+            self._version = self.vault.version()
+        return self._version
+
+    async def _unwrap(self, key: WrappedKey) -> bytes:
+        """Return a data key; where it is under a key that is not known here the source is asked anew: it may have been rotated."""
+        try:
+            return await _unwrapped(self._provider, key)
+        except KeyUnavailableError:
+            if not await self._learn():
+                raise
+            return await _unwrapped(self._provider, key)
+
+    async def _make(self, session_id: str, epoch: int) -> None:
+        try:
+            await _made(self.vault, self._provider, (session_id, epoch), entropy=self._entropy)
+        except KeyRetiredError:
+            before = self._provider.current
+            if not await self._learn() or self._provider.current == before:
+                raise
+            await _made(self.vault, self._provider, (session_id, epoch), entropy=self._entropy)
+
+    async def _learn(self) -> bool:
+        """Read the keys anew from where they come; return whether that could give others."""
+        try:
+            provider = await self._source.open(_salt_of(self.vault, self._entropy))
+        except KeySourceError:
+            return False
+        if provider is self._provider:
+            return False
+        self._provider = provider
+        return True
+
     async def new_epoch(self, session_id: str) -> int:
-        """Make a fresh data key for what the session seals from now on, and return its epoch. Others learn of it when they reopen."""
-        newest = max((key.epoch for key in self._vault.keys(session_id)), default=0)
+        """Make a fresh data key for what the session seals from now on, and return its epoch."""
+        newest = max((key.epoch for key in self.vault.keys(session_id)), default=0)
         if not newest:
-            raise DataKeyMissingError(store=self._vault.place, session_id=session_id, reason="the vault has none")
-        await _made(self._vault, self._provider, (session_id, newest + 1), entropy=self._entropy)
+            raise DataKeyMissingError(store=self.vault.place, session_id=session_id, reason="the vault has none")
+        await self._make(session_id, newest + 1)
         await self.cipher(session_id, fresh=True)
         return newest + 1
 
+    async def new_epochs(self, told: Callable[[int], None] | None = None) -> int:
+        """Make a fresh data key for every session and return for how many; killed in the middle, some have theirs."""
+        done, after = 0, INDEX
+        while page := self.vault.sessions(after=after, limit=100):
+            for session_id, newest in page:
+                await self._make(session_id, newest + 1)
+                done += 1
+            if told is not None:
+                told(done)
+            after = page[-1][0]
+        self._ciphers.clear()
+        return done
+
     async def shred(self, session_id: str) -> None:
         """Destroy the session's keys on the medium and here."""
-        await self._vault.shred(session_id)
+        await self.vault.shred(session_id)
         self._ciphers.pop(session_id, None)
 
-    async def rewrap(self, *, batch: int = 100) -> int:
+    async def rewrap(self, *, batch: int = 100, told: Callable[[int], None] | None = None) -> int:
         """Wrap every key under the provider's current one, while the store is in use, and return how many were.
 
-        Killed in the middle it goes on when called again; until it is done, both keys must be given.
-        Raises: KeyUnavailableError (an old key is not given; what was rewrapped stays so).
+        From its beginning no process wraps anything under another key. Killed in the middle it goes on when called again;
+        until it is done, both keys must be given.
+        Raises: KeysBusyError (another rotation runs), KeyUnavailableError (an old key is not given; what was rewrapped stays so).
         """
-        done, after, current = 0, ("", -1), self._provider.current
-        while page := self._vault.not_under(current, after=after, limit=batch):
-            pairs = []
-            for old in page:
-                plain = await _unwrapped(self._provider, old)
-                wrapped = await self._provider.wrap(plain, _context(old.session_id, old.epoch))
-                pairs.append((old, old._replace(kek=current, wrapped=wrapped)))
-            done += await self._vault.rewrap(pairs)
-            after = page[-1][:2]
-        return done
+        with self.vault.rotating():
+            current = self._provider.current
+            await self.vault.retire(current)
+            done, after, refused = 0, ("", -1), None
+            while page := self.vault.not_under(current, after=after, limit=batch):
+                pairs = []
+                for old in page:
+                    try:
+                        pairs.append((old, await self._rewrapped(old)))
+                    except KeyUnavailableError as error:  # the others are not to wait for it
+                        refused = refused or error
+                done += await self.vault.rewrap(pairs)
+                after = page[-1][:2]
+                if told is not None:
+                    told(done)
+            if refused is not None:
+                raise refused
+            return done
+
+    async def _rewrapped(self, old: WrappedKey) -> WrappedKey:
+        plain = await _unwrapped(self._provider, old)
+        wrapped = await self._provider.wrap(plain, _context(old.session_id, old.epoch))
+        return old._replace(kek=self._provider.current, wrapped=wrapped)
+
+    @property
+    def current(self) -> str:
+        """Return the name of the key that wraps from now on."""
+        return self._provider.current
 
     def status(self) -> dict[str, int]:
         """Return how many keys each key-encryption key wraps; one name alone means that a rotation is done."""
-        return self._vault.counts()
+        return self.vault.counts()
 
     async def blob_places(self, session_id: str) -> dict[str, str]:
         """Return where each blob is."""
-        return {self.reveal(digest): place for digest, place in self._vault.blob_places(session_id).items()}
+        return {self.reveal(digest): place for digest, place in self.vault.blob_places(session_id).items()}
 
     async def blob_place(self, session_id: str, digest: str) -> str | None:
         """Return where one blob is."""
-        return self._vault.blob_place(session_id, self.hide(digest))
+        return self.vault.blob_place(session_id, self.hide(digest))
 
     async def place_blob(self, session_id: str, digest: str, *, place: str) -> None:
         """Remember where a blob is, without telling its digest to the medium."""
-        await self._vault.place_blob(session_id, self.hide(digest), place=place)
+        await self.vault.place_blob(session_id, self.hide(digest), place=place)
 
     async def close(self) -> None:
         """Forget the keys and close the vault."""
         self._ciphers.clear()
-        await self._vault.close()
+        await self.vault.close()
 
 
 async def open_keys(path: Path | None, source: KeySource, *, entropy: Entropy, holds_sessions: bool) -> KeyRing:
@@ -132,8 +246,8 @@ async def open_keys(path: Path | None, source: KeySource, *, entropy: Entropy, h
     """
     vault = _vault(path, holds_sessions=holds_sessions)
     try:
-        if holds_sessions and not vault.keys(_INDEX):
-            raise KeysMissingError(store="", reason="", vault=vault.place)
+        if holds_sessions and not vault.keys(INDEX):
+            raise keys_missing(vault.place)
         return await KeyRing.open(vault, source, entropy=entropy)
     except BaseException:
         await vault.close()
@@ -143,8 +257,28 @@ async def open_keys(path: Path | None, source: KeySource, *, entropy: Entropy, h
 def _vault(path: Path | None, *, holds_sessions: bool) -> KeyVault:
     """Return the vault; none is made beside a store that holds sessions already."""
     if holds_sessions and (path is None or not path.exists()):
-        raise KeysMissingError(store="", reason="", vault=str(path))
+        raise keys_missing(path)
     return KeyVault(path)
+
+
+def keys_missing(vault: object, *, sealed: bool = False, store: str = "") -> KeysMissingError:
+    """Return the error for a store that holds sessions beside a vault that has no keys for them."""
+    if sealed:
+        holds, advice = (
+            "holds encrypted sessions",
+            "Put its key vault back, from where the store came or from a backup.",
+        )
+    else:
+        holds = "holds sessions"
+        advice = "Put its key vault back; if it was never encrypted, leave encrypt= out, or run `kipu encrypt`."
+    return KeysMissingError(store=store, reason="", vault=vault, holds=holds, advice=advice)
+
+
+def _salt_of(vault: KeyVault, entropy: Entropy) -> Salt:
+    async def salt() -> bytes:
+        return await vault.constant("salt", entropy.random_bytes(_SALT_BYTES))
+
+    return salt
 
 
 async def _made(vault: KeyVault, provider: KeyProvider, place: tuple[str, int], *, entropy: Entropy) -> WrappedKey:

@@ -31,7 +31,7 @@ from kipu.ports.store import (
 from kipu.stores.wrapper import WrappedStore
 
 _START, _MIDDLE, _END = b'{"$link":"', b'","$body":', b"}"
-_CHAIN = "$chain"
+CHAIN = "$chain"
 _TAG_BYTES = 16
 _ATTEMPTS = 1000
 _TIPS_KEPT = 4096
@@ -89,10 +89,10 @@ def _bare(event: StoredEvent) -> StoredEvent:
 
 
 def _bare_head(head: Head) -> Head:
-    if _CHAIN not in head.metadata:
+    if CHAIN not in head.metadata:
         return head
     bare = copy.copy(head)
-    bare.__dict__["metadata"] = {name: value for name, value in head.metadata.items() if name != _CHAIN}
+    bare.__dict__["metadata"] = {name: value for name, value in head.metadata.items() if name != CHAIN}
     return bare
 
 
@@ -266,13 +266,13 @@ def _linked(records: Sequence[Record], tip: Link, *, cipher: SessionCipher) -> t
 
 
 def _with_tip(patch: HeadPatch, tip: Link) -> HeadPatch:
-    metadata = {**patch.merge.get("metadata", {}), _CHAIN: tip.text()}
+    metadata = {**patch.merge.get("metadata", {}), CHAIN: tip.text()}
     return patch._replace(merge={**patch.merge, "metadata": metadata})
 
 
 def _tip_of(head: Head, cipher: SessionCipher) -> Link:
     """Return the last link; a session that was never chained begins with its next event."""
-    tip = _read_link(head.metadata.get(_CHAIN))
+    tip = _read_link(head.metadata.get(CHAIN))
     if tip is None:
         return Link(head.last_seq + 1, head.last_seq, _begin(cipher, head.last_seq + 1))
     return Link(tip.start, head.last_seq, tip.tag)
@@ -281,7 +281,7 @@ def _tip_of(head: Head, cipher: SessionCipher) -> Link:
 async def verify_chain(store: EventStore, session_id: str, *, keys: StoreKeys) -> ChainBreak | None:
     """Return where the chain of a session first breaks; `store` is the one inside the chained one."""
     head = await store.head(session_id)
-    tip = _read_link(head.metadata.get(_CHAIN)) if head is not None else None
+    tip = _read_link(head.metadata.get(CHAIN)) if head is not None else None
     if tip is None:
         chained = await _first_with_link(store, session_id)
         return None if chained is None else ChainBreak(session_id, chained, "head")

@@ -38,19 +38,18 @@ def _seal_fields(record: Record, cipher: SessionCipher, *, clear: dict[str, Any]
     return record._replace(body=orjson.dumps({**clear, _NAME: sealed}))
 
 
-def open_event(event: StoredEvent, cipher: SessionCipher, *, fields: frozenset[str] | None = None) -> StoredEvent:
-    """Return the event with its body as it was given. Raises: SealBrokenError, naming the event; DataKeyMissingError."""
+def open_event(event: StoredEvent, cipher: SessionCipher) -> StoredEvent:
+    """Return the event with its body as it was given, sealed whole or in part.
+
+    Raises: SealBrokenError, naming the event; DataKeyMissingError.
+    """
     record = event.record
     body = record.body
     try:
-        if fields is None and body.startswith(_WHOLE) and body.endswith(_END):
-            opened = cipher.open(binascii.a2b_base64(body[len(_WHOLE) : -len(_END)]), _context(record, b""))
-            return StoredEvent(event.seq, event.session_id, _with_body(record, opened))
-        if fields is not None and body.startswith(_START) and body.endswith(_END):
-            sealed = body[len(_START) : -len(_END)].decode("ascii", "replace")
-            return StoredEvent(event.seq, event.session_id, _open_chosen(record, cipher, clear={}, sealed=sealed))
+        if body.startswith(_WHOLE) and body.endswith(_END):
+            return StoredEvent(event.seq, event.session_id, _open_whole(record, cipher, body[len(_WHOLE) : -len(_END)]))
         clear = _object(body)
-        if fields is None or clear is None or _NAME not in clear:
+        if clear is None or _NAME not in clear:
             raise SealBrokenError(store="", reason="", session_id=event.session_id, where="")
         sealed = clear.pop(_NAME)
         return StoredEvent(event.seq, event.session_id, _open_chosen(record, cipher, clear=clear, sealed=sealed))
@@ -61,14 +60,17 @@ def open_event(event: StoredEvent, cipher: SessionCipher, *, fields: frozenset[s
         ) from error
 
 
-def _open_chosen(record: Record, cipher: SessionCipher, *, clear: dict[str, Any], sealed: Any) -> Record:
-    """Return the record whose chosen fields were sealed, or, where nothing else was in it, its whole body."""
+def _open_whole(record: Record, cipher: SessionCipher, sealed: bytes) -> Record:
+    """Return the record whose whole body was sealed; all its chosen fields may have been all that was in it."""
+    raw = binascii.a2b_base64(sealed)
     try:
-        secret = orjson.loads(open_text(cipher, sealed, context=_context(record, _canonical(clear))))
+        return _with_body(record, cipher.open(raw, _context(record, b"")))
     except SealBrokenError:
-        if clear:
-            raise
-        return record._replace(body=open_text(cipher, sealed, context=_context(record, b"")))
+        return _with_body(record, cipher.open(raw, _context(record, _canonical({}))))
+
+
+def _open_chosen(record: Record, cipher: SessionCipher, *, clear: dict[str, Any], sealed: Any) -> Record:
+    secret = orjson.loads(open_text(cipher, sealed, context=_context(record, _canonical(clear))))
     return record._replace(body=orjson.dumps({**clear, **secret}))
 
 

@@ -19,7 +19,8 @@ from kipu.errors import (
     StoreCorruptError,
 )
 from kipu.security.cipher import AesGcmCipher, NameCipher
-from kipu.security.key_provider import LocalKeys, PassphraseKeys
+from kipu.security.key_provider import LocalKeys
+from kipu.security.key_sources import PassphraseKeys
 from kipu.security.key_vault import KeyVault
 from kipu.security.keys import KeyRing, open_keys
 from kipu.stores.host import SystemEntropy

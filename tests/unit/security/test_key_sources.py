@@ -10,18 +10,9 @@ from types import SimpleNamespace
 import pytest
 
 from kipu.errors import KeySourceError, KeyUnavailableError, MissingExtraError
-from kipu.security.key_provider import (
-    ChangingKeys,
-    KmsKeys,
-    LocalKeys,
-    PassphraseKeys,
-    add_key,
-    create_key_file,
-    file_keys,
-    key_line,
-    key_source,
-    keys_in,
-)
+from kipu.security.key_file import add_key, create_key_file, file_keys, key_line, keys_in
+from kipu.security.key_provider import ChangingKeys, KmsKeys, LocalKeys
+from kipu.security.key_sources import PassphraseKeys, key_source
 from kipu.stores.host import SystemEntropy
 
 ENTROPY = SystemEntropy()

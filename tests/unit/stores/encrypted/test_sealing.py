@@ -338,7 +338,7 @@ async def test_erasing_shreds_the_key_first_and_goes_on(tmp_path: Path) -> None:
     say = subject()
     await say.begin(store, "s1")
     await say.begin(store, "s2", title="stays")
-    wrapped = ring._vault.keys("s1")[0].wrapped
+    wrapped = ring.vault.keys("s1")[0].wrapped
     assert wrapped in vault.read_bytes()
     lease = await say.claim(store, "s1")
     with pytest.raises(StoreUnavailableError):

@@ -1,0 +1,82 @@
+"""An encrypted store opened: its vault, its key, and the wrappers that the vault says it has."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from kipu.errors import KipuError, StoreReadOnlyError, StoreSealedError
+from kipu.ports.store import EventStore
+from kipu.security.key_finder import KeyFinder
+from kipu.security.key_provider import KeySource
+from kipu.security.key_vault import KeyVault
+from kipu.security.keys import KeyRing, open_keys
+from kipu.stores.chained import ChainedStore
+from kipu.stores.encrypted import EncryptedStore
+from kipu.stores.host import SystemEntropy
+from kipu.stores.sealed_mark import is_chained, newest
+
+
+async def open_sealed(
+    open_plain: Callable[[], Awaitable[EventStore]],
+    *,
+    url: str,
+    settings: Mapping[str, str],
+    vault: Path | None,
+    keys: KeySource | None,
+    find_keys: KeyFinder | None,
+) -> EncryptedStore:
+    """Return the encrypted store, made if it is not there. `settings` are those of its URL: encrypt, chain, fields.
+
+    Raises: EncryptionError, KeySourceError, StoreError; nothing was changed then.
+    """
+    remembered = remembered_settings(vault)
+    if keys is None:
+        finder = find_keys or KeyFinder(os.environ, entropy=SystemEntropy())
+        try:
+            keys = finder.find(settings.get("encrypt"), remembered)
+        except KipuError as error:
+            error.add_note(f"It is the key of {url}.")
+            raise
+    if keys is None:
+        raise StoreSealedError(store=url, vault=str(vault), source=remembered.get("source") or "?encrypt= or KIPU_KEY")
+    inner = await open_plain()
+    try:
+        ring = await open_keys(vault, keys, entropy=SystemEntropy(), holds_sessions=await newest(inner) is not None)
+        try:
+            return await _wrapped(inner, ring, settings=settings, remembered=remembered)
+        except BaseException:
+            await ring.close()
+            raise
+    except BaseException:
+        await inner.close()
+        raise
+
+
+async def _wrapped(
+    inner: EventStore, ring: KeyRing, *, settings: Mapping[str, str], remembered: Mapping[str, Any]
+) -> EncryptedStore:
+    """Return the wrappers that the store was begun with, whatever this URL leaves out; what it adds is remembered."""
+    chained = settings.get("chain") == "on" or remembered.get("chain") or await is_chained(inner)
+    named = settings["fields"].split(",") if "fields" in settings else remembered.get("fields")
+    changes = {"chain": True if chained else None, "fields": sorted(named) if named else None}
+    if any(remembered.get(name) != value for name, value in changes.items()):
+        with suppress(StoreReadOnlyError):  # whoever may only read finds the same out again
+            await ring.vault.set_settings(changes)
+    if chained:
+        inner = ChainedStore(inner, ring)
+    return EncryptedStore(inner, ring, fields=frozenset(named) if named else None)
+
+
+def remembered_settings(vault: Path | None) -> dict[str, Any]:
+    """Return what a vault remembers; nothing where there is none. Raises: StoreError (it cannot be read)."""
+    if vault is None or not vault.exists() or not vault.stat().st_size:
+        return {}
+    opened = KeyVault(vault)
+    try:
+        return opened.settings()
+    finally:
+        opened.shut()
