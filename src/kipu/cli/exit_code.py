@@ -32,6 +32,7 @@ _CODES: tuple[tuple[type[errors.KipuError], ExitCode], ...] = (
     (errors.ApprovalNotFoundError, ExitCode.NOT_FOUND),
     (errors.GrantNotFoundError, ExitCode.NOT_FOUND),
     (errors.FactNotFoundError, ExitCode.NOT_FOUND),
+    (errors.ProposalNotFoundError, ExitCode.NOT_FOUND),
     (errors.MessageRejectedError, ExitCode.BUSY),
     (errors.StoreNotFoundError, ExitCode.NOT_FOUND),
     (errors.SessionAmbiguousError, ExitCode.USAGE),

@@ -65,6 +65,12 @@ class GrantNotFoundError(InputError):
     code = "grant_not_found"
 
 
+class FactNotFoundError(InputError):
+    """Memory has no fact {fact_id!r} for this principal. `kipu memory ls` lists those there are; nothing was changed."""
+
+    code = "fact_not_found"
+
+
 class ConfigurationError(InputError):
     """The configuration cannot be used: {reason}. See `kipu config` for what is in force and where it comes from."""
 

@@ -89,6 +89,7 @@ class ToolResultEvent(SessionEvent):
     synthetic: Literal["interrupted", "cancelled", "skipped", "denied"] | None = None
     blob: BlobReference | None = None
     pinned: Flag = False
+    usage: dict[str, Any] | None = None  # what the call spent of its turn's budget, such as a helper's whole turn
 
 
 class ModelCallEvent(SessionEvent):
@@ -102,7 +103,8 @@ class ModelCallEvent(SessionEvent):
 
 
 class MemoryRecalledEvent(SessionEvent):
-    """Memory that the model is shown from here on."""
+    """Memory that the model is shown from here on; `notice` is the line above it, which says what it is worth."""
 
     event_type: Literal["memory_recalled"] = "memory_recalled"
     facts: list[dict[str, Any]]
+    notice: str | None = None

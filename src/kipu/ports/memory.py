@@ -29,7 +29,8 @@ class Source(NamedTuple):
 class Space(NamedTuple):
     """Where a fact may be recalled: `subject` is the session, project or user of its scope, "" for a whole tenant.
 
-    Facts of a project are their owner's: another user who works on it does not see them.
+    Facts of a project are their owner's: another user who works on it does not see them. Those of a tenant are for all its
+    users: in a query, their owner is not looked at.
     """
 
     tenant: str
@@ -70,11 +71,15 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class FactEntry:
-    """A fact with what it is found by: its search terms, and the form in which equal facts are equal."""
+    """A fact with what it is found by: its search terms, and the form in which equal facts are equal.
+
+    `replaces` names facts of the same space that it makes out of date.
+    """
 
     fact: Fact
     terms: tuple[str, ...]
     fingerprint: str
+    replaces: tuple[str, ...] = ()
 
 
 class Progress(NamedTuple):

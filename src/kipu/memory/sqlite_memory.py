@@ -1,0 +1,209 @@
+"""Memory in one SQLite file beside the store, or in this process's own memory (contract: `ports.memory.MemoryStore`)."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import apsw
+
+from kipu.errors import FactNotFoundError
+from kipu.memory import fact_rows, learning
+from kipu.memory.fact_database import FactDatabase
+from kipu.ports.memory import (
+    Candidate,
+    Fact,
+    FactEntry,
+    FactPage,
+    FactQuery,
+    LogStep,
+    Progress,
+    Space,
+)
+
+T = TypeVar("T")
+_NOTHING: tuple[int, dict[str, int]] = (0, {})
+
+
+class SqliteMemory:
+    """Keep facts durably for any number of processes. The file is made with the first of them."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._database = FactDatabase(path)
+        self.place = self._database.place
+
+    # ---- following the logs ----------------------------------------------------------------------------------------
+
+    async def follow_log(self, step: LogStep) -> bool:
+        """Take in one step, once."""
+
+        def work(connection: apsw.Connection) -> bool:
+            if step.progress.seq <= _progress(connection, step.session_id).seq:
+                return False
+            for entry in step.learned:
+                learning.learn(connection, entry)
+            if step.undone is not None:
+                learning.undo(connection, step.session_id, step.undone)
+            connection.execute("INSERT OR REPLACE INTO progress VALUES (?, ?, ?, ?)", (step.session_id, *step.progress))
+            return True
+
+        return await self._database.write(work)
+
+    async def progress(self, session_id: str) -> Progress:
+        """Return how far memory has followed the session."""
+        return await self._database.read(lambda connection: _progress(connection, session_id), empty=Progress())
+
+    async def announce(self, session_id: str, token: int) -> None:
+        """Note that an event comes that memory has to follow."""
+        await self._run("INSERT OR IGNORE INTO announced VALUES (?, ?)", session_id, token)
+
+    async def announced(self) -> builtins.list[tuple[str, int]]:
+        """Return what was announced and not settled."""
+
+        def work(connection: apsw.Connection) -> list[tuple[str, int]]:
+            rows = connection.execute("SELECT session_id, token FROM announced ORDER BY session_id, token")
+            return [(str(session_id), int(str(token))) for session_id, token in rows.fetchall()]
+
+        return await self._database.read(work, empty=[])
+
+    async def settle(self, session_id: str, token: int) -> None:
+        """Take an announcement back."""
+        await self._run("DELETE FROM announced WHERE session_id = ? AND token = ?", session_id, token)
+
+    async def _run(self, sql: str, *values: str | int) -> None:
+        await self._database.write(lambda connection: connection.execute(sql, values).fetchall())
+
+    # ---- facts -----------------------------------------------------------------------------------------------------
+
+    async def put(self, entry: FactEntry) -> Fact:
+        """Keep a fact, and return what it is found as."""
+
+        def work(connection: apsw.Connection) -> Fact:
+            return _required(connection, learning.learn(connection, entry))
+
+        return await self._database.write(work)
+
+    async def replace(self, old_id: str, entry: FactEntry) -> Fact:
+        """Let a person's version supersede an older one."""
+
+        def work(connection: apsw.Connection) -> Fact:
+            old = _required(connection, old_id)
+            kept = _required(connection, learning.learn(connection, entry))
+            if kept.fact_id != old.fact_id:
+                learning.supersede_edited(connection, old, FactEntry(kept, (), ""))
+            return kept
+
+        return await self._database.write(work)
+
+    async def accept(self, fact_id: str) -> Fact:
+        """Make a quarantined fact active."""
+
+        def work(connection: apsw.Connection) -> Fact:
+            fact = _required(connection, fact_id)
+            connection.execute(
+                "UPDATE facts SET status = 'active' WHERE fact_id = ? AND status = 'quarantined'", (fact.fact_id,)
+            )
+            return _required(connection, fact.fact_id)
+
+        return await self._database.write(work)
+
+    async def fact(self, fact_id: str) -> Fact | None:
+        """Return a fact by its id or alias."""
+        return await self._database.read(lambda connection: fact_rows.by_id(connection, fact_id), empty=None)
+
+    async def facts(self, query: FactQuery) -> FactPage:
+        """Return a page of facts."""
+        found = await self._database.read(lambda connection: fact_rows.page(connection, query), empty=[])
+        items = tuple(found[: query.limit])
+        return FactPage(items, f"{items[-1].created_at} {items[-1].fact_id}" if len(found) > len(items) else None)
+
+    async def candidates(self, spaces: Sequence[Space], terms: Iterable[str], *, limit: int) -> builtins.list[Candidate]:
+        """Return active facts that hold any of the terms."""
+        wanted = sorted(set(terms))
+        work = partial(fact_rows.candidates, spaces=spaces, terms=wanted, limit=limit)
+        return await self._database.read(work, empty=[])
+
+    async def frequencies(self, spaces: Sequence[Space], terms: Iterable[str]) -> tuple[int, dict[str, int]]:
+        """Return how common the terms are."""
+        work = partial(fact_rows.frequencies, spaces=spaces, terms=sorted(set(terms)))
+        return await self._database.read(work, empty=_NOTHING)
+
+    async def used(self, fact_ids: Sequence[str], *, at: str) -> None:
+        """Count that the facts were shown."""
+
+        def work(connection: apsw.Connection) -> None:
+            connection.executemany(
+                "UPDATE facts SET uses = uses + 1, used_at = max(coalesce(used_at, ''), ?) WHERE fact_id = ?",
+                ((at, fact_id) for fact_id in fact_ids),
+            )
+
+        await self._database.write(work)
+
+    # ---- forgetting ------------------------------------------------------------------------------------------------
+
+    async def forget(self, fact_id: str) -> bool:
+        """Remove every byte of a fact, and of the versions that a person's edits of it left behind."""
+
+        def work(connection: apsw.Connection) -> bool:
+            fact = fact_rows.by_id(connection, fact_id)
+            if fact is None:
+                return False
+            edited = "SELECT fact_id FROM facts WHERE superseded_by = ? AND reason = 'edited'"
+            gone = [fact.fact_id]
+            for each in gone:
+                gone += [str(row[0]) for row in connection.execute(edited, (each,)).fetchall()]
+            for each in gone:
+                fact_rows.remove(connection, each)
+            return True
+
+        return await self._forgetting(work, nothing=False)
+
+    async def forget_session(self, session_id: str) -> int:
+        """Remove the facts whose only source is the session, and every other mention of it."""
+
+        def work(connection: apsw.Connection) -> int:
+            gone = learning.forget_sources(connection, session_id)
+            for fact_id in gone:
+                fact_rows.remove(connection, fact_id)
+            for table in ("progress", "announced"):
+                connection.execute(f"DELETE FROM {table} WHERE session_id = ?", (session_id,))
+            return len(gone)
+
+        return await self._forgetting(work, nothing=0)
+
+    async def forget_person(self, tenant: str, owner: str) -> int:
+        """Remove every fact of the person."""
+
+        def work(connection: apsw.Connection) -> int:
+            sql = "SELECT fact_id FROM facts WHERE tenant = ? AND owner = ?"
+            gone = [str(row[0]) for row in connection.execute(sql, (tenant, owner)).fetchall()]
+            for fact_id in gone:
+                fact_rows.remove(connection, fact_id)
+            return len(gone)
+
+        return await self._forgetting(work, nothing=0)
+
+    async def _forgetting(self, work: Callable[[apsw.Connection], T], *, nothing: T) -> T:
+        """Do the work where there is a file; forgetting makes none."""
+        is_there = await self._database.read(lambda _connection: True, empty=False)
+        return await self._database.forget(work) if is_there else nothing
+
+    async def close(self) -> None:
+        """Close the file."""
+        await self._database.close()
+
+
+def _progress(connection: apsw.Connection, session_id: str) -> Progress:
+    sql = "SELECT seq, consolidated_seq, rewind_seq FROM progress WHERE session_id = ?"
+    row = connection.execute(sql, (session_id,)).fetchone()
+    return Progress() if row is None else Progress(*(int(str(value)) for value in row))
+
+
+def _required(connection: apsw.Connection, fact_id: str) -> Fact:
+    fact = fact_rows.by_id(connection, fact_id)
+    if fact is None:
+        raise FactNotFoundError(fact_id=fact_id)
+    return fact
