@@ -22,12 +22,14 @@ from kipu.stores.jsonl.lease import LeaseState
 from kipu.stores.jsonl.medium import PRIVATE_FILE
 from kipu.stores.jsonl.scan import KeyPlace
 from kipu.stores.tables import head_table, key_tables, schema, search_table
+from kipu.stores.tables.engine import keep_plans
 from kipu.stores.tables.head_query import same_json
 from kipu.stores.tables.head_table import HeadRow
 from kipu.stores.tables.heads import Heads
+from kipu.stores.times import iso_from_us
 
 FILE = "index.sqlite"
-VERSION = 2
+VERSION = 3
 _SUFFIXES = ("-wal", "-shm", "-journal")
 # WAL pages that gather before they are copied into the file.
 _CHECKPOINT_PAGES = 4000
@@ -109,6 +111,7 @@ class Index:
         self._heads = Heads(connection, store=self._url)
         self._seen_writers = (None, ())
         connection.set_busy_timeout(10_000)
+        keep_plans(connection)
         connection.create_scalar_function("kipu_same", same_json, 2, deterministic=True)
         self.sql("PRAGMA journal_mode = WAL")
         # Not durable, and need not be; but whole after a power cut, which OFF would not be.
@@ -282,6 +285,13 @@ class Index:
         """Return a session's batches that have a key."""
         number = head_table.number_of(self._open, session_id)
         return [] if number is None else key_tables.outcomes(self._open, number, now_us=now_us)
+
+    def key_places(self, session_id: str) -> list[KeyPlace]:
+        """Return every key of a session that is still remembered, with its batch and when it came."""
+        number = head_table.number_of(self._open, session_id)
+        sql = "SELECT key, first_seq, last_seq, at_us FROM idempotency WHERE session = ? ORDER BY first_seq"
+        rows = self.sql(sql, (number,)).fetchall()
+        return [KeyPlace(str(row[0]), int(row[1]), int(row[2]), iso_from_us(int(row[3]))) for row in rows]
 
     def remember(self, session_id: str, keys: Sequence[KeyPlace], *, now_us: int) -> None:
         """Keep where keys stand, and that they are pending no more, inside a transaction. The first place within the retention counts."""

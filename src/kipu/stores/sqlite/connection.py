@@ -12,6 +12,7 @@ import apsw
 from kipu.errors import NetworkFileSystemError, NewerFormatError, StoreReadOnlyError, StoreUnavailableError
 from kipu.stores.file_system import is_network
 from kipu.stores.sqlite.schema import FORMAT, create_if_empty, found_format
+from kipu.stores.tables.engine import keep_plans
 from kipu.stores.tables.head_query import same_json
 
 BUSY_TIMEOUT_S = 30.0
@@ -44,6 +45,7 @@ class DatabaseFile:
             connection.execute(f"PRAGMA {setting}").fetchall()
         if query_only or self.read_only:
             connection.execute("PRAGMA query_only = ON")
+        keep_plans(connection)
         connection.create_scalar_function("kipu_same", same_json, 2, deterministic=True)
         return connection
 

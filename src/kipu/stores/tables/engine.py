@@ -22,6 +22,11 @@ def check_engine() -> None:
         raise ConfigurationError(reason="this SQLite has no FTS5; install apsw from its wheel")
 
 
+def keep_plans(connection: apsw.Connection) -> None:
+    """Let the engine plan a statement once, and not anew for every value that is bound to it: that costs more than most reads."""
+    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
+
+
 def check_secure_search(connection: apsw.Connection) -> None:
     """Raise ConfigurationError when the search table would keep what is deleted from it."""
     row = connection.execute("SELECT v FROM search_config WHERE k = 'secure-delete'").fetchone()
