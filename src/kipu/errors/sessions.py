@@ -60,6 +60,6 @@ class TransitionError(SessionError):
 
 
 class AccessDeniedError(KipuError):
-    """{principal} may not {verb} session {session_id!r}. Ask its owner."""
+    """{principal} may not {verb} session {session_id!r}: {reason}. Nothing was changed."""
 
     code = "access_denied"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
+from kipu.manager.access import Verb, may
 from kipu.ports.head import Head
 from kipu.ports.principal import Principal
 from kipu.ports.store import EventStore, Page, SessionQuery
@@ -15,14 +16,16 @@ LISTED_STATUSES = frozenset({"active", "expired", "archived"})
 
 
 async def list_heads(store: EventStore, query: SessionQuery, *, principal: Principal) -> Page[Head]:
-    """Return a page of the principal's sessions; trash is only listed when asked for (A20, C19)."""
-    owner = query.owner if principal.is_admin else principal.id
-    page = await store.list(
-        replace(query, tenant=principal.tenant, owner=owner, statuses=query.statuses or LISTED_STATUSES)
-    )
-    if (query.key or query.key_prefix or "").startswith(OWN_CHANNEL) or not any(map(_is_own, page.items)):
-        return page
-    return replace(page, items=tuple(head for head in page.items if not _is_own(head)))
+    """Return a page of what the principal owns or shares; trash is only listed when asked for (A20, C19).
+
+    The store finds, the table decides: a role that may not read, or that this version does not know, lists nothing.
+    """
+    visible_to = None if principal.is_admin else principal.id
+    statuses = query.statuses or LISTED_STATUSES
+    page = await store.list(replace(query, tenant=principal.tenant, visible_to=visible_to, statuses=statuses))
+    keeps_own = (query.key or query.key_prefix or "").startswith(OWN_CHANNEL)
+    shown = (head for head in page.items if may(principal, Verb.READ, head=head) and (keeps_own or not _is_own(head)))
+    return replace(page, items=tuple(shown))
 
 
 def _is_own(head: Head) -> bool:
@@ -34,8 +37,9 @@ async def all_heads(store: EventStore, query: SessionQuery, *, principal: Princi
     async for head in _pages(store, query, principal=principal):
         yield head
     if principal.is_local and not principal.is_admin and query.owner is None:
-        nobody = replace(principal, id=NOBODY)
-        async for head in _pages(store, query, principal=nobody):
+        # Without an owner they are nobody's, and visible to no id: they are listed as to an administrator.
+        looker = replace(principal, roles=frozenset({"admin"}))
+        async for head in _pages(store, replace(query, owner=NOBODY), principal=looker):
             yield head
 
 

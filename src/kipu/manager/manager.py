@@ -23,10 +23,11 @@ from kipu.events import ids
 from kipu.events.boundary import ForkPoint, KeyBoundEvent, SessionInitEvent, StatusChangedEvent
 from kipu.events.conversation import UserMessageEvent
 from kipu.events.event import SessionEvent
-from kipu.manager.access import Verb, may, require
+from kipu.manager.access import Verb, is_member_at_most, may, require, verb_of
 from kipu.manager.anchors import anchors_at
 from kipu.manager.cache import SessionCache
 from kipu.manager.criteria import query_of
+from kipu.manager.denials import Denials
 from kipu.manager.head_limits import check_settings, check_title, shortened_title
 from kipu.manager.history import LiveHistory
 from kipu.manager.listing import all_heads, list_heads
@@ -85,6 +86,7 @@ class SessionManager(BaseSessionManager):
         self.writer = EventWriter(store, clock=clock, entropy=entropy, counter=counter, redactor=redactor)
         self._cache: SessionCache[Session] = SessionCache(max_sessions)
         self._searcher = Searcher(store)
+        self.denials = Denials(store, self.writer, now_us=clock.now_us)
 
     # ---- creating --------------------------------------------------------------------------------------------------
 
@@ -128,14 +130,18 @@ class SessionManager(BaseSessionManager):
         *,
         initial_context: Mapping[str, Any] | None = None,
         principal: Principal | None = None,
+        verb: Verb = Verb.READ,
     ) -> Session:
-        """Return the session that `key` leads to, created and bound in one transaction if there is none (A6, A13, A46)."""
+        """Return the session that `key` leads to, created and bound in one transaction if there is none (A6, A13, A46).
+
+        Raises: SessionNotFoundError, AccessDeniedError: it is somebody else's, and not for `verb`.
+        """
         caller = principal or self.principal
         text = self._key_text(key, caller)
         while True:
             bound = await self.store.resolve(text)
             if bound is not None:
-                return await self.open(bound, principal=caller)
+                return await self.open(bound, principal=caller, verb=verb)
             try:
                 created = await self.create_session(None, initial_context, key=key, principal=caller)
                 return await self.open(created, principal=caller)
@@ -147,7 +153,7 @@ class SessionManager(BaseSessionManager):
         caller = principal or self.principal
         text = self._key_text(key, caller)
         before = await self.store.resolve(text)
-        old = None if before is None else await self.open(before, principal=caller)
+        old = None if before is None else await self.open(before, principal=caller, verb=Verb.CONFIGURE)
         session_id = self.mint("sess")
         init = SessionInitEvent(key=text, owner=caller.id, tenant=caller.tenant)
         await self._begin(session_id, init, bind=Binding(text, before))
@@ -175,11 +181,11 @@ class SessionManager(BaseSessionManager):
         """
         caller = principal or self.principal
         text = self._key_text(key, caller)
-        session = await self.open(session_id, principal=caller)
-        require(caller, Verb.CONFIGURE, head=session.head, session_id=session_id)
+        session = await self.open(session_id, principal=caller, verb=Verb.CONFIGURE)
         before = await self.store.resolve(text)
         if before is not None and before != session_id:
-            await self.open(before, principal=caller)  # somebody else's key is not taken over
+            # Somebody else's key is not taken over, nor one of a session that they only share.
+            await self.open(before, principal=caller, verb=Verb.CONFIGURE)
         if before == session_id and session.key == text:
             return
         bound = KeyBoundEvent(key=text, previous_session_id=before)
@@ -197,8 +203,7 @@ class SessionManager(BaseSessionManager):
         session_id = await self.store.resolve(self._key_text(key, caller))
         if session_id is None:
             raise SessionNotFoundError(session_id=str(key))
-        session = await self.open(session_id, principal=caller)
-        require(caller, Verb.CONFIGURE, head=session.head, session_id=session_id)
+        await self.open(session_id, principal=caller, verb=Verb.CONFIGURE)
         text = self._key_text(alias, caller)
         await self.store.bind(text, session_id)
 
@@ -236,19 +241,25 @@ class SessionManager(BaseSessionManager):
             logger.warning("there is no session %s for this principal", session_id)
             return None
 
-    async def open(self, session_id: str, *, principal: Principal | None = None) -> Session:
-        """Return the session. Raises: SessionNotFoundError (also for somebody else's), StoreError when it cannot be read."""
+    async def open(self, session_id: str, *, principal: Principal | None = None, verb: Verb = Verb.READ) -> Session:
+        """Return the session, where the principal may do `verb` with it; whatever they do with it asks again.
+
+        Raises: SessionNotFoundError (also for somebody else's), AccessDeniedError, StoreError when it cannot be read.
+        """
         caller = principal or self.principal
         ids.check_session_id(session_id)
         session = self._cache.get(session_id)
         if session is None:
-            head = require(caller, Verb.READ, head=await self.store.head(session_id), session_id=session_id)
+            found = await self.store.head(session_id)
+            head = await self.denials.require(caller, verb, head=found, session_id=session_id)
             history = await LiveHistory.open(self.store, head, policy=self.policy)
             session = self._cache.get(session_id)  # another task may have opened it while this one read
             if session is None:
                 session = Session(self, history)
                 self._cache.put(session_id, session)
-        require(caller, Verb.READ, head=session.head, session_id=session_id)
+        await session.permit(verb, caller)
+        if is_member_at_most(caller, session.head):
+            await session.refresh()  # with whom it is shared may have changed elsewhere
         await self._cache.shrink(on_failure=_keep_unsaved)
         return session
 
@@ -303,7 +314,7 @@ class SessionManager(BaseSessionManager):
         self, session_id: str, event: SessionEvent, *, principal: Principal | None = None
     ) -> SessionEvent:
         """Store an event durably (B24). Raises: SessionNotFoundError, and whatever the store cannot do (B25)."""
-        session = await self.open(session_id, principal=principal)
+        session = await self.open(session_id, principal=principal, verb=verb_of(event))
         return await session.add_event(event, principal=principal)
 
     async def receive(
@@ -320,7 +331,7 @@ class SessionManager(BaseSessionManager):
         also when the key leads to another session by now (C4).
         """
         caller = principal or self.principal
-        session = await self.get_or_create(key, principal=caller)
+        session = await self.get_or_create(key, principal=caller, verb=Verb.SEND)
         message = message.model_copy(update={"queued": True})
         parsed = SessionKey.parse(key)
         arrival = None
@@ -338,7 +349,7 @@ class SessionManager(BaseSessionManager):
 
     async def acquire(self, key: str | SessionKey, *, principal: Principal | None = None) -> SessionLock:
         """Return the lock of the session that `key` leads to: the same one while anybody holds or waits for it (A37)."""
-        session = await self.get_or_create(key, principal=principal)
+        session = await self.get_or_create(key, principal=principal, verb=Verb.APPEND)
         return session.lock
 
     # ---- ending ----------------------------------------------------------------------------------------------------
@@ -348,12 +359,14 @@ class SessionManager(BaseSessionManager):
     ) -> bool:
         """Erase the session from memory and store (B27); False if there is none for this principal.
 
-        Raises: SessionForkedError (forks need its events; with `cascade` they go too), SessionBusyError, StoreError.
+        Raises: AccessDeniedError, SessionForkedError (forks need its events; with `cascade` they go too), SessionBusyError, StoreError.
         """
         caller = principal or self.principal
         head = await self.store.head(ids.check_session_id(session_id))
-        if head is None or not may(caller, Verb.ERASE, head=head):
+        if head is None or not may(caller, Verb.READ, head=head):
+            await self.denials.note(caller, Verb.ERASE, head=head, session_id=session_id)
             return False
+        await self.denials.require(caller, Verb.ERASE, head=head, session_id=session_id)
         forks = await self._forks(session_id)
         if forks and not cascade:
             raise SessionForkedError(session_id=session_id, forks=", ".join(fork.session_id for fork in forks))
@@ -389,6 +402,7 @@ class SessionManager(BaseSessionManager):
 
     async def close(self) -> None:
         """Save every live session and close the store."""
+        await self.denials.close()
         for session in self._cache:
             await session.save()
         await self.store.close()

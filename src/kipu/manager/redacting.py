@@ -16,7 +16,7 @@ KEPT = frozenset(
         "tool_call_id", "provider_call_id", "approval_id", "arguments_hash", "memory_ids", "waits_for", "key",
         "previous_session_id", "source_message_id", "forked_from", "origin", "owner", "tenant", "sender_id", "channel",
         "reply_to", "address", "worker", "blob", "blobs", "tools", "window", "workspace", "normalised", "inherited", "busy",
-        "platform_message_id", "tool_name",
+        "platform_message_id", "tool_name", "roles", "revoked", "who",
     }
 )  # fmt: skip
 

@@ -54,13 +54,13 @@ class HeadReplay:
         self._row = fold_event(self._row, event, tokens=tokens)
 
     def disarm(self) -> None:
-        """Let nothing of what was taken in act here: no open turn, no message to answer, no right, no directory, no variables.
+        """Let nothing of what was taken in act here: no open turn, no message to answer, no right, no member, no directory.
 
         It is on record all the same. Only a place that somebody trusts says what is to be done in another.
         """
         metadata = self._row.get("metadata") or {}
         kept = {name: value for name, value in metadata.items() if name != "env" and not name.startswith(RESERVED)}
-        self.put(**IDLE, metadata=kept)
+        self.put(**IDLE, metadata=kept, members=None, denied_count=0, denied_at="")
 
     def patch(self) -> HeadPatch:
         """Return the change since the last call."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from kipu.context.item import Item
 from kipu.errors import InvalidQueryError, SearchUnavailableError, StoreFullError, StoreReadOnlyError
+from kipu.manager.access import Verb, may
 from kipu.manager.loader import item_of
 from kipu.ports.head import Head
 from kipu.ports.principal import Principal
@@ -99,7 +100,7 @@ class Searcher:
         await self._catch_up_if_possible()
         query = SearchQuery(phrases, tenant=principal.tenant, session_id=session_id, limit=limit, cursor=cursor)
         if not principal.is_admin:
-            query = replace(query, owner=principal.id)
+            query = replace(query, visible_to=principal.id)
         page = await self._store.search(query)
         heads: dict[str, Head | None] = {}
         hits = []
@@ -108,7 +109,7 @@ class Searcher:
                 heads[found.session_id] = await self._store.head(found.session_id)
             head = heads[found.session_id]
             stored = await self._store.read(found.session_id, after=found.seq - 1, until=found.seq, limit=1)
-            if head is not None and stored:
+            if stored and head is not None and may(principal, Verb.READ, head=head):
                 hits.append(_hit(head, item_of(stored[0]), phrases[0].terms[0]))
         return Page(tuple(hits), page.cursor)
 

@@ -18,13 +18,14 @@ from kipu.events.boundary import (
     StatusChangedEvent,
 )
 from kipu.events.event import SessionEvent
-from kipu.manager.access import Verb, require
+from kipu.manager.access import Verb
 from kipu.manager.head_limits import check_settings
 from kipu.manager.history import LiveHistory
 from kipu.manager.journal import Journal
 from kipu.manager.loader import PAGE, item_of
 from kipu.manager.lock import SessionLock
 from kipu.manager.rewinding import rewind_session
+from kipu.manager.session_access import SessionAccess
 from kipu.manager.turn import Turn
 from kipu.ports.head import Head
 from kipu.ports.principal import Principal
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from kipu.manager.manager import SessionManager
 
 
-class Session:
+class Session(SessionAccess):
     """One session: its log, its window and its settings. Get it from a `SessionManager`; there is one object per id (A45).
 
     Every method that reads or writes takes the `principal` who asks; without one it is the manager's own (C19).
@@ -126,11 +127,9 @@ class Session:
         When storing fails, memory is as it was. A repeated `idempotency_key` returns the event that was stored first.
         Raises: InvalidEventError, SessionNotFoundError, LeaseRequiredError, LeaseLostError, ConflictError, StoreError.
         """
+        caller = await self._permit_events([event], principal)
         _, stored = await self._journal.append(
-            [event],
-            principal=self._allow(Verb.APPEND, principal).id,
-            expected_seq=expected_seq,
-            idempotency_key=idempotency_key,
+            [event], principal=caller.id, expected_seq=expected_seq, idempotency_key=idempotency_key
         )
         return stored[0]
 
@@ -162,9 +161,17 @@ class Session:
         expected_seq: int | None = None,
         idempotency_key: str | None = None,
         token: int | None = None,
+        verb: Verb | None = None,
     ) -> tuple[Appended, list[SessionEvent]]:
-        """Store a batch as `add_events` does, and return where it stands too, and whether it stood there before (C4)."""
-        caller = self._allow(Verb.APPEND, principal)
+        """Store a batch as `add_events` does, and return where it stands too, and whether it stood there before (C4).
+
+        With a `verb` the batch is taken for that: for a program that made it itself, such as a message and what its policy
+        puts beside it. Without one, each event says by its type what is asked.
+        """
+        if verb is None:
+            caller = await self._permit_events(events, principal)
+        else:
+            caller = await self.permit(verb, principal)
         return await self._journal.append(
             events,
             principal=caller.id,
@@ -184,13 +191,13 @@ class Session:
 
         Raises: InputError (a title or tag of more than 200 characters, or settings of more than 64 kB together).
         """
-        caller = self._allow(Verb.CONFIGURE, principal)
+        caller = await self.permit(Verb.CONFIGURE, principal)
         check_settings(values, caller=caller, before=self.head.metadata, unset=unset)
         await self.add_event(MetadataChangedEvent(set=values, unset=list(unset)), principal=principal)
 
     async def set_status(self, status: str, *, reason: str | None = None, principal: Principal | None = None) -> bool:
         """Move along the lifecycle; return False when it stands there already. Raises: TransitionError."""
-        self._allow(Verb.CONFIGURE, principal)
+        await self.permit(Verb.CONFIGURE, principal)
         await self.refresh()
         if not check_transition(self.session_id, self.status, after=status):
             return False
@@ -201,7 +208,7 @@ class Session:
 
     async def pin(self, *seqs: int, on: bool = True, principal: Principal | None = None) -> None:
         """Keep these events' exchanges in the window, or no longer (B36)."""
-        caller = self._allow(Verb.CONFIGURE, principal)
+        caller = await self.permit(Verb.CONFIGURE, principal)
         known = await self._history.reader.at(seqs)
         missing = [seq for seq in seqs if seq not in known or seq > self._history.last_seq]
         if missing:
@@ -281,7 +288,7 @@ class Session:
         principal: Principal | None = None,
     ) -> Rendering:
         """Return the window with the adjustments it took (C8); `shared` messages are not copied, and only to be read."""
-        self._allow(Verb.READ, principal)
+        await self.permit(Verb.READ, principal)
         if not (self.lock.mine and self._history.settled):
             await self.refresh()
         window = self._history.window
@@ -299,7 +306,7 @@ class Session:
 
     async def get_history(self, max_messages: int = 500, *, principal: Principal | None = None) -> list[dict[str, Any]]:
         """Return the newest messages after `last_consolidated` by the plain algorithm (A29-A33)."""
-        self._allow(Verb.READ, principal)
+        await self.permit(Verb.READ, principal)
         await self.refresh()
         if max_messages <= 0:
             return []
@@ -325,10 +332,11 @@ class Session:
         self, *, after: int = 0, until: int | None = None, principal: Principal | None = None
     ) -> AsyncIterator[SessionEvent]:
         """Yield events with after < seq <= until, page by page."""
-        self._allow(Verb.READ, principal)
+        await self.permit(Verb.READ, principal)
         await self.refresh()
         while True:
             page = await self._history.reader.forwards(after=after, until=until)
+            await self.permit(Verb.READ, principal)  # nobody reads on from whom it was taken back meanwhile
             for item in page:
                 yield item.event
             if len(page) < PAGE:
@@ -337,17 +345,18 @@ class Session:
 
     async def records(self, *, principal: Principal | None = None) -> AsyncIterator[StoredEvent]:
         """Yield every event as the store has it, its body unread, the shared events of a fork first (C11)."""
-        self._allow(Verb.READ, principal)
+        await self.permit(Verb.READ, principal)
         await self.refresh()
         after = 0
         while page := await self._history.reader.stored(after=after):
+            await self.permit(Verb.READ, principal)
             for stored in page:
                 yield stored
             after = page[-1].seq
 
     async def get_recent_events(self, n: int = 10, *, principal: Principal | None = None) -> list[SessionEvent]:
         """Return the last `n` events, oldest first, without reading the others (B6, B35)."""
-        self._allow(Verb.READ, principal)
+        await self.permit(Verb.READ, principal)
         await self.refresh()
         if n <= 0:
             return []
@@ -363,7 +372,7 @@ class Session:
 
     async def follow(self, *, after: int = 0, principal: Principal | None = None) -> AsyncIterator[SessionEvent]:
         """Yield events with seq > `after` and then every new one, from any process; skip none."""
-        self._allow(Verb.READ, principal)
+        await self.permit(Verb.READ, principal)
         self._followers += 1
         try:
             base_seq = self.head.base_seq
@@ -371,13 +380,16 @@ class Session:
                 async for event in self.events(after=after, until=base_seq, principal=principal):
                     yield event
             async for stored in self._store.follow(self.session_id, after=max(after, base_seq)):
+                await self.permit(
+                    Verb.READ, principal
+                )  # what takes the right back is an event too: it ends here at once
                 yield item_of(stored).event
         finally:
             self._followers -= 1
 
     async def blob(self, digest: str, *, principal: Principal | None = None) -> bytes:
         """Return the whole of a big value, here or in the session this one was forked from. Raises: BlobNotFoundError."""
-        self._allow(Verb.READ, principal)
+        await self.permit(Verb.READ, principal)
         for span in reversed(self._history.reader.spans):
             try:
                 return await self._store.get_blob(span.session_id, digest)
@@ -400,14 +412,14 @@ class Session:
         self, seq: int | None = None, *, title: str | None = None, principal: Principal | None = None
     ) -> Session:
         """Return a new session that shares this one's events up to `seq` (default: all) without copying them (C11)."""
-        caller = self._allow(Verb.FORK, principal)
+        caller = await self.permit(Verb.FORK, principal)
         return await self._manager.fork_session(self, seq=seq, title=title, principal=caller)
 
     async def rewind(
         self, to_seq: int | None = None, *, turns: int = 1, principal: Principal | None = None
     ) -> SessionEvent:
         """Move the tip back to a turn boundary: to `to_seq`, or before the last `turns` user messages. The log keeps all."""
-        self._allow(Verb.REWIND, principal)
+        await self.permit(Verb.REWIND, principal)
         return await rewind_session(self, to_seq=to_seq, turns=turns, principal=principal)
 
     # ---- the manager's side ----------------------------------------------------------------------------------------
@@ -421,11 +433,6 @@ class Session:
         """Store what only memory holds: a window jump that no append has recorded yet (A47)."""
         if self._history.unrecorded_jump is not None:
             await self._journal.save()
-
-    def _allow(self, verb: Verb, principal: Principal | None) -> Principal:
-        caller = principal or self._manager.principal
-        require(caller, verb, head=self._history, session_id=self.session_id)
-        return caller
 
 
 class _Holding:

@@ -236,7 +236,10 @@ class MemoryStore:
         row, base = session.row, session.row["base_seq"]
         if query.session_id not in {None, row["session_id"]}:
             return []
-        if not row_matches(row, SessionQuery(tenant=query.tenant, owner=query.owner, statuses=query.statuses)):
+        narrowed = SessionQuery(
+            tenant=query.tenant, owner=query.owner, visible_to=query.visible_to, statuses=query.statuses
+        )
+        if not row_matches(row, narrowed):
             return []
         return [
             (place, Hit(row["session_id"], seq))
@@ -460,6 +463,7 @@ def row_matches(row: Mapping[str, Any], query: SessionQuery) -> bool:
     return (
         query.tenant in {None, row.get("tenant", "")}
         and query.owner in {None, row.get("owner", "")}
+        and (query.visible_to in {None, row.get("owner", "")} or query.visible_to in (row.get("members") or ()))
         and (query.statuses is None or row.get("status", "active") in query.statuses)
         and query.tags <= set(row.get("tags", ()))
         and all(_same(metadata.get(name), value) for name, value in query.metadata.items())

@@ -37,7 +37,7 @@ def found_format(connection: apsw.Connection, *, url: str) -> int | None:
 
 
 def create_if_empty(connection: apsw.Connection, *, url: str) -> None:
-    """Make all tables in one transaction, unless another process has just done so."""
+    """Make all tables in one transaction, or those that are missing, unless another process has just done so."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         if found_format(connection, url=url) is None:
@@ -45,6 +45,7 @@ def create_if_empty(connection: apsw.Connection, *, url: str) -> None:
             connection.execute(EVENTS)
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {FORMAT}")
+        shared.complete(connection)
     except BaseException:
         connection.execute("ROLLBACK")
         raise

@@ -10,23 +10,42 @@ import orjson
 from kipu.errors import InvalidQueryError
 from kipu.ports.store import SessionQuery
 from kipu.stores.paging import check_order, decode_cursor
+from kipu.stores.tables import member_table
 
 _FENCE = "\x1f"
 _Terms = list[tuple[str, tuple[Any, ...]]]
 
 
-def head_statement(query: SessionQuery) -> tuple[str, tuple[Any, ...]]:
-    """Return the SELECT (session_id, data, order value) of a page and its bindings, those of the limit left out."""
+def head_statement(query: SessionQuery, *, limit: int) -> tuple[str, tuple[Any, ...]]:
+    """Return the SELECT (session_id, data, order value) of at most `limit` rows of a page, and its bindings."""
     check_order(query)
     terms = [*_equalities(query), *_times(query), *_contents(query.metadata)]
+    if query.visible_to is None:
+        return _select(query, "heads", terms, limit=limit)
+    # What an id owns and what it shares are each read off an index in the order asked for, and merged.
+    member = query.visible_to
+    owned = _select(query, "heads", [("owner = ?", (member,)), *terms], limit=limit)
+    shared_terms = [("member = ?", (member,)), ("owner <> ?", (member,)), *terms]
+    tables = "members CROSS JOIN heads ON heads.id = members.session"
+    shared = _select(query, tables, shared_terms, limit=limit, place=(member_table.ORDERS[query.order], "shared_id"))
+    direction = "DESC" if query.descending else "ASC"
+    sql = f"SELECT * FROM ({owned[0]}) UNION ALL SELECT * FROM ({shared[0]}) ORDER BY 3 {direction}, 1 {direction} LIMIT ?"
+    return sql, (*owned[1], *shared[1], limit)
+
+
+def _select(
+    query: SessionQuery, tables: str, terms: _Terms, *, limit: int, place: tuple[str, str] | None = None
+) -> tuple[str, tuple[Any, ...]]:
+    """Return one SELECT in the order of `place`, the columns that the order is read off."""
+    moment, session_id = place or (query.order, "session_id")
     comparison, direction = ("<", "DESC") if query.descending else (">", "ASC")
     if query.cursor is not None:
-        place = decode_cursor(query.cursor, str, str)
-        terms.append((f"({query.order}, session_id) {comparison} (?, ?)", place))
+        left_off = decode_cursor(query.cursor, str, str)
+        terms = [*terms, (f"({moment}, {session_id}) {comparison} (?, ?)", left_off)]
     where = " AND ".join(condition for condition, _ in terms) or "1"
     bindings = tuple(value for _, values in terms for value in values)
-    order = f"ORDER BY {query.order} {direction}, session_id {direction} LIMIT ?"
-    return f"SELECT session_id, data, {query.order} FROM heads WHERE {where} {order}", bindings
+    order = f"ORDER BY {moment} {direction}, {session_id} {direction} LIMIT ?"
+    return f"SELECT session_id, data, {moment} FROM {tables} WHERE {where} {order}", (*bindings, limit)
 
 
 def _equalities(query: SessionQuery) -> _Terms:
@@ -47,6 +66,8 @@ def _equalities(query: SessionQuery) -> _Terms:
         terms.append(("instr(tags, ?) > 0", (_FENCE + orjson.dumps(tag).decode() + _FENCE,)))
     if query.pinned is not None:
         terms.append(("pinned = ?", (int(query.pinned),)))
+    if query.open_turn is not None:
+        terms.append((f"json_extract(data, '$.open_turn') IS {'NOT ' if query.open_turn else ''}NULL", ()))
     if query.unindexed:
         terms.append(("lagging = 1", ()))
     return terms

@@ -14,6 +14,7 @@ from kipu.ports.head import Head, head_of_row
 from kipu.ports.owner import Liveness
 from kipu.ports.store import Page, SessionQuery
 from kipu.stores.paging import encode_cursor, page_size
+from kipu.stores.tables import member_table
 from kipu.stores.tables.head_query import head_statement
 
 _COLUMNS = (
@@ -69,7 +70,9 @@ def insert(connection: apsw.Connection, data: dict[str, Any]) -> HeadRow:
     """Add the head of a new session."""
     text, columns = orjson.dumps(data), _columns(data)
     connection.execute(_INSERT, (data["session_id"], text.decode(), zlib.crc32(text), *columns))
-    return HeadRow(connection.last_insert_rowid(), data, columns)
+    number = connection.last_insert_rowid()
+    member_table.follow(connection, number, before={}, after=data)
+    return HeadRow(number, data, columns)
 
 
 def update(connection: apsw.Connection, row: HeadRow, *, after: dict[str, Any]) -> HeadRow:
@@ -84,19 +87,21 @@ def update(connection: apsw.Connection, row: HeadRow, *, after: dict[str, Any]) 
                 values.append(new)
     values.append(row.number)
     connection.execute(f"UPDATE heads SET {names} WHERE id = ?", values)
+    member_table.follow(connection, row.number, before=row.data, after=after)
     return HeadRow(row.number, after, columns)
 
 
 def delete(connection: apsw.Connection, number: int) -> None:
     """Remove the head."""
+    member_table.remove(connection, number)
     connection.execute("DELETE FROM heads WHERE id = ?", (number,))
 
 
 def page(connection: apsw.Connection, query: SessionQuery) -> Page[Head]:
     """Return a page of heads. What it costs does not depend on how deep it is."""
     limit = page_size(query.limit)
-    sql, bindings = head_statement(query)
-    rows = cast("list[tuple[str, str, str]]", connection.execute(sql, (*bindings, limit + 1)).fetchall())
+    sql, bindings = head_statement(member_table.readable(connection, query), limit=limit + 1)
+    rows = cast("list[tuple[str, str, str]]", connection.execute(sql, bindings).fetchall())
     more = len(rows) > limit
     del rows[limit:]
     cursor = encode_cursor(rows[-1][2], rows[-1][0]) if more else None

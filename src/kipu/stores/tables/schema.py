@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import apsw
 
+from kipu.stores.tables import member_table
+
 # AUTOINCREMENT, so that the number of an erased session never means another one.
 # `data` is the head as JSON, the truth; the other columns are what is filtered or ordered by. `crc` covers `data`.
 HEADS = """
@@ -47,5 +49,10 @@ CREATE UNIQUE INDEX search_docs_by_session ON search_docs(session, seq);
 
 def create(connection: apsw.Connection) -> None:
     """Make the shared tables in a database that has none of them; the caller holds the transaction."""
-    for script in (HEADS, KEYS, SEARCH):
+    for script in (HEADS, member_table.SCHEMA, KEYS, SEARCH):
         connection.execute(script)
+
+
+def complete(connection: apsw.Connection) -> None:
+    """Make the tables that a database of an earlier version has not got; they have nothing to hold of what is in it."""
+    connection.execute(member_table.SCHEMA)

@@ -11,6 +11,7 @@ import apsw
 from kipu.errors import InvalidQueryError
 from kipu.ports.store import Hit, Page, Phrase, SearchQuery
 from kipu.stores.paging import decode_cursor, encode_cursor, page_size
+from kipu.stores.tables import member_table
 
 # What the tokenizer would fold or split at, what ends a quoted string, and the escape itself.
 _SPECIAL = re.compile(r"[A-Z\x00-\x1f\x7f\"'%]")
@@ -49,7 +50,7 @@ def find(connection: apsw.Connection, query: SearchQuery) -> Page[Hit]:
             return Page(())
         session = row[0]
     below = decode_cursor(query.cursor, int)[0] if query.cursor is not None else _NEWEST
-    filters, bindings = _filters(query)
+    filters, bindings = _filters(member_table.readable(connection, query))
     sql = _FIND.format(filters=filters)
     found = connection.execute(sql, (match_text(query.phrases, session), below, *bindings, limit + 1)).fetchall()
     rows = cast("list[tuple[int, str, int]]", found)
@@ -103,6 +104,10 @@ def _filters(query: SearchQuery) -> tuple[str, tuple[Any, ...]]:
         if value is not None:
             conditions.append(f"AND heads.{column} = ?")
             bindings.append(value)
+    if query.visible_to is not None:
+        shared = "EXISTS (SELECT 1 FROM members WHERE members.session = heads.id AND members.member = ?)"
+        conditions.append(f"AND (heads.owner = ? OR {shared})")
+        bindings += (query.visible_to, query.visible_to)
     if query.statuses is not None:
         conditions.append(f"AND heads.status IN ({', '.join('?' * len(query.statuses))})")
         bindings.extend(sorted(query.statuses))

@@ -55,10 +55,18 @@ _ROWS: dict[str, dict[str, Any]] = {
     "keyed-case": {"key": "CLI:1"},
     "forked": {"forked_from": "plain", "base_seq": 3},
     "pinned": {"pinned": True},
+    "open": {"open_turn": "turn_1", "parked": True},
+    "shared": {"owner": "o2", "tenant": "t1", "members": {"o1": "viewer", "o3": "admin"}},
 }
 
 _FILTERS: list[tuple[dict[str, Any], set[str]]] = [
-    ({"tenant": "t1"}, {"tenant", "owner"}),
+    ({"tenant": "t1"}, {"tenant", "owner", "shared"}),
+    ({"visible_to": "o1"}, {"owner", "shared"}),
+    ({"visible_to": "o3"}, {"shared"}),
+    ({"visible_to": "o3", "statuses": frozenset({"archived"})}, set()),
+    ({"visible_to": "o1", "owner": "o2", "tenant": "t1"}, {"shared"}),
+    ({"visible_to": "o1", "tenant": "t2"}, set()),
+    ({"visible_to": "o"}, set()),
     ({"tenant": "t1", "owner": "o1"}, {"owner"}),
     ({"tenant": "t2"}, set()),
     ({"statuses": frozenset({"archived"})}, {"archived"}),
@@ -78,6 +86,7 @@ _FILTERS: list[tuple[dict[str, Any], set[str]]] = [
     ({"key_prefix": "cli_%"}, {"keyed-odd"}),
     ({"key_prefix": "%"}, set()),
     ({"forked_from": "plain"}, {"forked"}),
+    ({"open_turn": True}, {"open"}),
     ({"pinned": True}, {"pinned"}),
     ({"pinned": True, "key": "cli:1"}, set()),
 ]
@@ -92,6 +101,7 @@ async def every_filter_holds(subject: Subject) -> None:
     for conditions, expected in _FILTERS:
         expect_equal(set(await ids_of(store, **conditions)), expected, what=f"{conditions}")
     expect_equal(set(await ids_of(store)), set(_ROWS), what="no condition")
+    expect_equal(set(await ids_of(store, open_turn=False)), set(_ROWS) - {"open"}, what="no open turn")
     expect_equal(set(await ids_of(store, pinned=False)), set(_ROWS) - {"pinned"}, what="not pinned")
     expect_equal(set(await ids_of(store, statuses=frozenset({"active", "archived"}))), set(_ROWS), what="two statuses")
 
@@ -199,3 +209,27 @@ async def a_list_survives_reopening(subject: Subject) -> None:
     before = await all_pages(store, limit=5)
     store = await subject.reopen()
     expect_equal(await all_pages(store, limit=5), before, what="the list")
+
+
+@requirement(93, "C19")
+async def what_is_shared_is_listed_with_what_is_owned(subject: Subject) -> None:
+    """What an id owns and what it is a member of come as one list, page after page, in each order, as it stands now."""
+    store = await subject.open()
+    for number in range(21):
+        owned = {"owner": "me"} if number % 3 == 0 else {"owner": "other"}
+        members = {"members": {"me": "viewer", "them": "admin"}} if number % 3 == 1 else {}
+        await subject.begin(store, f"s{number:02}", **owned, **members)
+        if number % 2:
+            subject.clock.advance(1)
+    mine = [f"s{number:02}" for number in range(21) if number % 3 != 2]
+    for order in ("created_at", "last_activity_at"):
+        for limit in (1, 4, 100):
+            pages = await all_pages(store, visible_to="me", limit=limit, order=order, descending=False)
+            expect_equal(pages, mine, what=f"{limit} by {order}")
+    subject.clock.advance(1)
+    await subject.say(store, "s01", head=HeadPatch(max={"last_activity_at": subject.clock.iso()}))
+    expect_equal((await all_pages(store, visible_to="me", limit=2))[0], "s01", what="the one used last")
+    await subject.say(store, "s04", head=HeadPatch(merge={"members": {"me": None}}))
+    left = await all_pages(store, visible_to="me", limit=4, order="created_at", descending=False)
+    expect_equal(left, [each for each in mine if each != "s04"], what="what is left when one was taken back")
+    expect("s04" in await all_pages(store, visible_to="them", limit=3), "another member still has it")

@@ -117,10 +117,10 @@ async def search_pages_hold_every_hit_once(subject: Subject) -> None:
 
 @requirement(114, "B60", "A20", needs=NEEDS)
 async def search_keeps_to_its_conditions(subject: Subject) -> None:
-    """Session, tenant, owner and status narrow a search, by what the head says now."""
+    """Session, tenant, owner, status and whom it is visible to narrow a search, by what the head says now."""
     store = await subject.open()
     await subject.begin(store, "a", tenant="t1", owner="o1")
-    await subject.begin(store, "b", tenant="t1", owner="o2", status="archived")
+    await subject.begin(store, "b", tenant="t1", owner="o2", status="archived", members={"o3": "viewer", "o4": "admin"})
     await subject.begin(store, "c", tenant="t2", owner="o1")
     for session_id in ("a", "b", "c"):
         await tell(subject, store, "word", session_id=session_id)
@@ -131,6 +131,11 @@ async def search_keeps_to_its_conditions(subject: Subject) -> None:
         ({"tenant": "t1"}, {"a", "b"}),
         ({"owner": "o1"}, {"a", "c"}),
         ({"tenant": "t1", "owner": "o1"}, {"a"}),
+        ({"visible_to": "o1"}, {"a", "c"}),
+        ({"visible_to": "o3"}, {"b"}),
+        ({"visible_to": "o3", "tenant": "t2"}, set()),
+        ({"visible_to": "o4", "owner": "o2"}, {"b"}),
+        ({"visible_to": "o"}, set()),
         ({"statuses": frozenset({"archived"})}, {"b"}),
         ({"statuses": frozenset({"active"})}, {"a", "c"}),
         ({"statuses": frozenset()}, set()),
