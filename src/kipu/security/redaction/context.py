@@ -26,6 +26,12 @@ _OTHER_NAMES = (
 )
 _IS_OTHER = re.compile(_OTHER_NAMES, re.IGNORECASE)
 _CODE = re.compile(rb"\A/|[({]")
+# What comes before "token" where it says how to go on, or which of two it is, and grants nothing.
+_NO_GRANT = re.compile(
+    rb"(?:next|page|continuation|continue|cursor|sync|cancel|lock|update|idempotency|request|purchase|action|input|output|start|change|"
+    rb"verification|resume|resumption|paging|pagination|marker|list|prev|previous|stop|end|csrf|xsrf|upload|tokens?)[_ -]?\Z",
+    re.IGNORECASE,
+)
 _TYPE_NAME = re.compile(rb"(?:::|arn:[^\s\"']{1,80}:)[A-Za-z0-9_]*\Z")
 _SECRET_KEY = re.compile(
     r"(?:.*[_.\- ]|.*[a-z](?=[A-Z]))?(?:(?P<password>password|passwd|passphrase|passcode|pwd|pass|密码|口令)|"
@@ -42,19 +48,19 @@ _NO_SECRET_NAME = re.compile(
     r"page|next|continuation|cursor|sync|cancel|(?:eos|bos|pad|unk|sep|cls|mask)_?token|key_?token", re.IGNORECASE
 )
 
-_BETWEEN = r"['\"\]\\]{0,4}[ \t]{0,8}(?:=>|:=|[:=]|\xef\xbc\x9a)[ \t]{0,8}(?:[rbfu]|!str )?"
+BETWEEN = r"['\"\]\\]{0,4}[ \t]{0,8}(?:=>|:=|[:=]|\xef\xbc\x9a)[ \t]{0,8}(?:!str )?"
 _QUOTED = (
-    r"\"((?:[^\"\\\n]|\\[^\n]){4,512})\"|'((?:[^'\\\n]|\\[^\n]){4,512})'|`([^`\n]{4,512})`|\\\"([^\"\\\n]{4,512})\\\""
+    r"[rbfu]?(?:\"((?:[^\"\\\n]|\\[^\n]){4,})\"|'((?:[^'\\\n]|\\[^\n]){4,})')|`([^`\n]{4,})`|\\\"([^\"\\\n]{4,})\\\""
 )
-_BARE = r"([^\s\"'`,;&<>|(){}\[\]\\]{4,1000})"
-_WORDY = r"([A-Za-z0-9_-]{0,24})"
+_BARE = r"([^\s\"'`,;&<>|(){}\[\]\\]{4,})"
+WORDY = r"([A-Za-z0-9_-]{0,24})"
 
 
 def _name_goes_on(data: bytes, span: tuple[int, int]) -> bool:
     return _IS_OTHER.match(data[span[0] : span[1]]) is not None
 
 
-def _token(value: bytes) -> bool:
+def is_token(value: bytes) -> bool:
     return (
         len(value) >= 16
         and is_random(value)
@@ -66,7 +72,7 @@ def _token(value: bytes) -> bool:
 
 def _key(value: bytes) -> bool:
     """Judge what stands behind any `…key`: names, hashes and ids do so too."""
-    return len(value) >= 20 and _token(value) and classes_in(value) >= 3 and b" " not in value and b"." not in value
+    return len(value) >= 20 and is_token(value) and classes_in(value) >= 3 and b" " not in value and b"." not in value
 
 
 def _authorised(value: bytes) -> bool:
@@ -75,7 +81,7 @@ def _authorised(value: bytes) -> bool:
     return not is_stand_in(value) and not is_identifier(value) and (len(value) >= 20 or classes_in(value) >= 2)
 
 
-def _said(value: bytes) -> bool:
+def is_said(value: bytes) -> bool:
     """Judge what people call a password in a sentence: a word with a digit in it."""
     has_digit = any(48 <= byte <= 57 for byte in value)
     return (
@@ -87,7 +93,7 @@ def _said(value: bytes) -> bool:
     )
 
 
-def _assigned(value: bytes) -> bool:
+def is_set(value: bytes) -> bool:
     """Judge what a variable of an environment is set to: weaker words than in programs, but no name and no path."""
     named = is_stand_in(value) or value[:1] in b"/~.%{(@*&\\" or b"(" in value or b"://" in value
     return (
@@ -112,57 +118,60 @@ def _context(
 
 
 # A name, something that assigns, and no word, number or call of a program behind it: those are no secrets whatever the name.
-_NAME_AND_SIGN = rb"[A-Za-z0-9_ -]{1,56}['\"\]\\]{0,4}[ \t]{0,8}(?:=>|:=|[:=](?!>)|\xef\xbc\x9a)[ \t]{0,8}"
-_NO_WORD = rb"(?!(?:null|none|true|false|[0-9.]{1,9}|[a-z_][a-z_.]{0,80})(?:[\s(\[,;)&}\]]|\Z)|[\s({\[])"
-_ASSIGNED = re.compile(_NAME_AND_SIGN + _NO_WORD, re.IGNORECASE)
-_ASSIGNED_LONG = re.compile(_NAME_AND_SIGN + _NO_WORD + rb"(?:[rbfu]|!str )?['\"`\\]{0,2}[^\s'\"`]{16}", re.IGNORECASE)
+# Possessive: what was taken as the name is not given back, or every word of a text would be tried at each of its places.
+_NAME_AND_SIGN = rb"(?:[aA][pP][iI] |[iI]dentified )?[A-Za-z0-9_-]{1,56}+['\"\]\\]{0,4}+[ \t]{0,8}+(?:=>|:=|[:=](?!>)|\xef\xbc\x9a)[ \t]{0,8}+"
+_NO_WORD = rb"(?!(?:(?i:null|none|true|false)|[0-9.]{1,9}|[A-Za-z_][A-Za-z_.]{0,80}+)(?:[\s(\[,;)&}\]]|\Z)|[\s({\[])"
+_ASSIGNED = re.compile(_NAME_AND_SIGN + _NO_WORD)
+LONG_ASSIGNMENT = _NAME_AND_SIGN + _NO_WORD + rb"(?:[rbfu](?=['\"])|!str )?['\"`\\]{0,2}[^\s'\"`]{16}"
+_ASSIGNED_LONG = re.compile(LONG_ASSIGNMENT)
 _VARIABLE = re.compile(rb"(?:PASS(?:WORD|WD|PHRASE)?|PWD)(?:_[A-Z0-9]{1,20})?=")
 _SPOKEN = re.compile(
-    rb"(?:pass(?:word|phrase|code)?|[\xe5\xaf\x86\xe7\xa0\x81\x8f\xa3\xbb\xa4]{6})\s{0,2}[ \xef\xe6\xe4]", re.IGNORECASE
+    rb"(?:[pP][aA][sS][sS](?:[wW]ord|WORD|phrase|code)?|[\xe5\xaf\x86\xe7\xa0\x81\x8f\xa3\xbb\xa4]{6})\s{0,2}[ \xef\xe6\xe4]",
+    re.IGNORECASE,
 )
-_VALUE = f"(?:{_QUOTED}|{_BARE})"
+VALUE = f"(?:{_QUOTED}|{_BARE})"
 _STEM = r"(?:(?:[pP]ass|PASS)(?i:word|wd|phrase|code)?|(?i:pwd|identified by))"
 _FLAGS = ("--password", "--passwd", "--pass", "--token", "--secret", "--api-key", "--apikey", "--access-key", "--secret-key",
           "--client-secret", "--auth-token", "--access-token")  # fmt: skip
-NAMED = frozenset({"password", "token", "key"})  # rules whose first group is what the name goes on with
+NAMED = frozenset({"password", "token", "key", "strong-key"})  # rules whose first group is what the name goes on with
 
 _SAID = r"(?i:pass(?:word|phrase|code)?|\xe5\xaf\x86\xe7\xa0\x81|\xe5\x8f\xa3\xe4\xbb\xa4)\s{0,2}"
 _IS = r"(?: is |\xef\xbc\x9a|\xe6\x98\xaf|\xe4\xb8\xba)\s{0,2}"
-_WORD = r"['\"`]?([!-~]{5,128})"
+_WORD = r"['\"`]?([!#-&(-\[\]-_a-~]{5,})"
 _SCHEME = r"(?:(?i:bearer|token|basic|bot|ssws|apikey|key|digest|negotiate|geniekey)\s{1,2})?"
 _AWS = "aws_secret_access_key|aws_secret_key|aws_secret|secretaccesskey|secret_access_key"
 
 RULES = (
-    _context("password", ("pass", "pwd"), f"{_STEM}{_WORDY}{_BETWEEN}{_VALUE}", check=is_password, gate=_ASSIGNED),
+    _context("password", ("pass", "pwd"), f"{_STEM}{WORDY}{BETWEEN}{VALUE}", check=is_password, gate=_ASSIGNED),
     _context(
         "token",
         ("token", "secret", "apikey", "api_key", "api-key", "api key", "credential"),
-        f"(?i:token|secret|api[_ -]?key|credential){_WORDY}{_BETWEEN}{_VALUE}",
-        check=_token,
+        f"(?i:token|secret|api[_ -]?key|credential){WORDY}{BETWEEN}{VALUE}",
+        check=is_token,
         gate=_ASSIGNED_LONG,
     ),
     _context(
         "key",
         ("_key", "-key", "accesskey", "privatekey", "authkey"),
-        f"(?i:[_-]key|accesskey|privatekey|authkey){_WORDY}{_BETWEEN}{_VALUE}",
+        f"(?i:[_-]key|accesskey|privatekey|authkey){WORDY}{BETWEEN}{VALUE}",
         check=_key,
         gate=_ASSIGNED_LONG,
     ),
     _context(
-        "said-password", ("pass", "\u5bc6\u7801", "\u53e3\u4ee4"), f"{_SAID}{_IS}{_WORD}", check=_said, gate=_SPOKEN
+        "said-password", ("pass", "\u5bc6\u7801", "\u53e3\u4ee4"), f"{_SAID}{_IS}{_WORD}", check=is_said, gate=_SPOKEN
     ),
     _context(
         "password-variable",
         ("PASS", "PWD"),
-        r"(?:PASS(?:WORD|WD|PHRASE)?|PWD)(?:_[A-Z0-9]{1,20})?=['\"]?([^\s'\"<>$]{5,512})",
-        check=_assigned,
+        r"(?:PASS(?:WORD|WD|PHRASE)?|PWD)(?:_[A-Z0-9]{1,20})?=['\"]?([^\s'\"<>$\\]{5,})",
+        check=is_set,
         folded=False,
         gate=_VARIABLE,
     ),
     _context(
         "sql-password",
         ("password '", "identified by '"),
-        r"(?i:password|identified by) '([^'\n]{4,200})'",
+        r"(?i:password|identified by) '([^'\n]{4,})'",
         check=lambda v: not is_stand_in(v) and not is_identifier(v),
     ),
     _context(
@@ -172,7 +181,7 @@ RULES = (
         check=_authorised,
         apart=True,
     ),
-    _context("bearer", ("bearer ",), r"(?i:bearer) {1,2}([A-Za-z0-9._~+/=-]{16,})", check=_token),
+    _context("bearer", ("bearer ",), r"(?i:bearer) {1,2}([A-Za-z0-9._~+/=-]{16,})", check=is_token),
     _context("basic-authorization", ("basic ",), r"(?i:basic) {1,2}([A-Za-z0-9+/]{8,}={0,2})", check=is_basic_pair),
     _context(
         "registry-auth",
@@ -189,26 +198,26 @@ RULES = (
     _context(
         "command-flag",
         _FLAGS,
-        r"(?i:--[a-z-]{0,20}(?:pass|passwd|password|token|secret|key))[ =]{1,2}['\"]?([^\s'\"]{4,})",
-        check=lambda v: is_password(v) or _token(v),
+        r"(?i:--[a-z-]{0,20}(?:pass|passwd|password|token|secret|key))[ =]{1,2}['\"]?([^\s'\"\\]{4,})",
+        check=lambda v: is_password(v) or is_token(v),
     ),
     _context(
         "command-user",
         (" -u ", " --user ", " -u'", ' -u"'),
-        r" (?:-u|--user) ?['\"]?[A-Za-z0-9_.@+-]{1,64}:([^\s'\"]{4,})",
+        r" (?:-u|--user) ?['\"]?[A-Za-z0-9_.@+-]{1,64}:([^\s'\"\\]{4,})",
         check=is_password,
     ),
-    _context("sshpass", ("sshpass -p",), r"sshpass -p ?['\"]?([^\s'\"]{3,})", check=lambda v: v[:1] not in b"$<{"),
+    _context("sshpass", ("sshpass -p",), r"sshpass -p ?['\"]?([^\s'\"\\]{3,})", check=lambda v: v[:1] not in b"$<{"),
     _context(
         "netrc-password",
         ("login ", "login\n"),
-        r"login\s+\S{1,100}\s+password\s+(\S{3,200})",
+        r"login\s+\S{1,100}\s+password\s+([^\s'\"\\,{}<>]{3,})",
         check=lambda v: not is_stand_in(v) and not is_identifier(v),
     ),
     _context(
         "pgpass-password",
         (":5432:",),
-        r":5432:[^:\s]{1,64}:[^:\s]{1,64}:(\S{3,200})",
+        r":5432:[^:\s]{1,64}:[^:\s]{1,64}:([^\s'\"\\]{3,})",
         check=lambda v: not is_stand_in(v),
     ),
     _context(
@@ -222,12 +231,18 @@ RULES = (
 )
 
 
-def goes_on_otherwise(rule: Rule, data: bytes, *, span: tuple[int, int], start: int, end: int) -> bool:
-    """Return True where what was found is that of something else, as in `password_file`, or a call or an item."""
+def goes_on_otherwise(rule: Rule, data: bytes, *, at: int, span: tuple[int, int], end: int) -> bool:
+    """Return True where what was found is that of something else, as in `password_file` or `next_token`, or a call or an item.
+
+    `at` is where the name's word begins, `span` what it goes on with, `end` where the whole ends.
+    """
     if rule.name not in NAMED:
         return False
-    before = _TYPE_NAME.search(data, max(0, start - 100), start)
-    return before is not None or (data[end : end + 1] in (b"(", b"[") or _name_goes_on(data, span))
+    if rule.name == "token" and _NO_GRANT.search(data, max(0, at - 16), at) is not None:
+        return True
+    if _TYPE_NAME.search(data, max(0, at - 100), at) is not None:
+        return True
+    return data[end : end + 1] in (b"(", b"[") or _name_goes_on(data, span)
 
 
 def is_secret_key(name: str) -> str | None:

@@ -122,7 +122,10 @@ class FastEngine:
 
     def literals(self, texts: Sequence[bytes]) -> Literals:
         """Return a finder of these literals."""
-        return _FastLiterals(self._aho.BytesAhoCorasick(list(texts))) if texts else _PlainLiterals(texts)
+        if not texts:
+            return _PlainLiterals(texts)
+        # A table of all states: twice as fast as the default, and these literals make a small one.
+        return _FastLiterals(self._aho.BytesAhoCorasick(list(texts), implementation=self._aho.Implementation.DFA))
 
 
 class _FastLiterals:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from kipu.security.redaction.context import goes_on_otherwise
 from kipu.security.redaction.engine import Engine, Match, Pattern
-from kipu.security.redaction.families.unlisted import RULE as UNLISTED
+from kipu.security.redaction.families import unlisted
 from kipu.security.redaction.manifest import ANCHOR as MANIFEST_ANCHOR
 from kipu.security.redaction.manifest import manifest_spans
 from kipu.security.redaction.rule import REACH, Rule, Tier
@@ -19,8 +19,13 @@ _MANIFEST_STEP = (
     1_024  # one look covers what is around it, so a text that says it on every line is not looked at for each
 )
 _LONG_RUN = 256
+_LONGEST_VALUE = 4_096  # what a name is given that is longer is a file, not a secret
+_LEAD_REACH = 1_024  # how far is looked for what begins before its literal
 _ESCAPED = re.compile(rb"(?:\\[nrtbf]|\\u[0-9a-fA-F]{4}|\\x[0-9a-fA-F]{2}|%[0-9a-fA-F]{2}|\x1b\[[0-9;]*m)\Z")
-_JOINED = frozenset((b"/", b"+", b"_", b"-", b"%"))
+_ESCAPE = re.compile(rb"\\\\(?:[nrtbf\"\\\\/]|u[0-9a-fA-F]{4})")
+_ESCAPE_CUT = re.compile(rb"\\\\(?:u[0-9a-fA-F]{0,3})?\Z")
+_BACKSLASH = 0x5C
+_JOINED = frozenset((b"/", b"+", b"%"))
 _WORD = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789")
 
 
@@ -39,17 +44,16 @@ class Finder:
     def __init__(
         self, engine: Engine, *, rules: Sequence[Rule], custom: Sequence[tuple[str, str]], known: Sequence[bytes]
     ) -> None:
-        compiled = [(number, rule, engine.pattern(rule.pattern)) for number, rule in enumerate(rules)]
-        self._exact = _Anchors(engine, [each for each in compiled if not each[1].folded])
-        self._folded = _Anchors(engine, [each for each in compiled if each[1].folded])
-        self._unlisted = engine.pattern(UNLISTED.pattern)
+        self._exact = _Anchors(engine, [rule for rule in rules if not rule.folded])
+        self._folded = _Anchors(engine, [rule for rule in rules if rule.folded])
+        self._runs = engine.pattern(unlisted.RUN)
         self._custom = [(name, engine.pattern(text)) for name, text in custom]
         self._known = engine.literals(known)
         self._known_lengths = [len(form) for form in known]
         self.longest_literal = max([24, *self._known_lengths, *(len(a) for rule in rules for a in rule.anchors)])
         names = {
             KNOWN_RULE,
-            UNLISTED.name,
+            unlisted.NAME,
             "secret-manifest",
             *(rule.name for rule in rules),
             *(name for name, _ in custom),
@@ -74,15 +78,20 @@ class Finder:
             spans += [Span(*match.span(), name, Tier.PLACE) for match in pattern.finditer(data)]
         if not spans:
             return []
-        return _merged(_outside(spans, [found.span() for found in self._marker.finditer(data)]))
+        merged = _merged(_outside(spans, [found.span() for found in self._marker.finditer(data)]))
+        return [whole for span in merged if (whole := _without_half_escapes(data, span)) is not None]
 
     def _tokens(self, data: bytes) -> list[Span]:
         """Return what looks like a token of a maker that no rule knows."""
-        return [
-            Span(*match.span(), UNLISTED.name, UNLISTED.tier)
-            for match in self._unlisted.finditer(data)
-            if _stands_alone(data, *match.span()) and UNLISTED.check(data[slice(*match.span())])
-        ]
+        spans = []
+        for match in self._runs.finditer(data):
+            start, end = match.span()
+            if data[start - 1 : start] in _JOINED or data[end : end + 1] in _JOINED:
+                continue
+            found = unlisted.token_span(data, start, end)
+            if found is not None:
+                spans.append(Span(*found, unlisted.NAME, Tier.FORMAT))
+        return spans
 
     def leads(self, data: bytes) -> list[int]:
         """Return where literals stand that lead to rules, and known secrets."""
@@ -91,25 +100,32 @@ class Finder:
 
 
 class _Anchors:
-    """Rules by the literals that lead to them."""
+    """Rules by the literals that lead to them. A pattern is compiled when its literal is first seen: most never are."""
 
-    def __init__(self, engine: Engine, rules: Sequence[tuple[int, Rule, Pattern]]) -> None:
-        by_anchor: dict[bytes, list[tuple[int, Rule, Pattern]]] = defaultdict(list)
-        for number, rule, pattern in rules:
+    def __init__(self, engine: Engine, rules: Sequence[Rule]) -> None:
+        by_anchor: dict[bytes, list[tuple[int, Rule]]] = defaultdict(list)
+        for number, rule in enumerate(rules):
             for anchor in rule.anchors:
-                by_anchor[anchor.encode()].append((number, rule, pattern))
+                by_anchor[anchor.encode()].append((number, rule))
+        self._engine = engine
         self._rules = list(by_anchor.values())
+        self._patterns: dict[int, Pattern] = {}
         self.literals = engine.literals(list(by_anchor))
+
+    def _pattern(self, number: int, rule: Rule) -> Pattern:
+        if number not in self._patterns:
+            self._patterns[number] = self._engine.pattern(rule.pattern)
+        return self._patterns[number]
 
     def spans(self, data: bytes, looked_at: bytes) -> list[Span]:
         """Return what the rules find in `data` where their literals are in `looked_at`."""
         spans = []
         done: dict[int, int] = {}
         for at, index in self.literals.find(looked_at):
-            for number, rule, pattern in self._rules[index]:
+            for number, rule in self._rules[index]:
                 if at < done.get(number, 0) or (rule.gate is not None and rule.gate.match(data, at) is None):
                     continue
-                span, looked_to = _secret_at(data, at, rule=rule, pattern=pattern)
+                span, looked_to = _secret_at(data, at, rule=rule, pattern=self._pattern(number, rule))
                 if span is not None:
                     spans.append(Span(*span, rule.name, rule.tier))
                 # A long run that is no secret is not looked at again from every place within it.
@@ -126,7 +142,7 @@ def marker_pattern(names: Iterable[str]) -> re.Pattern[bytes]:
 
 def _secret_at(data: bytes, at: int, *, rule: Rule, pattern: Pattern) -> tuple[tuple[int, int] | None, int]:
     """Return the secret that a literal leads to, if any, and up to where was looked."""
-    end = min(len(data), at + REACH)
+    end = min(len(data), at + (_LEAD_REACH if rule.lead else REACH))
     if rule.lead:
         match = pattern.search(data, pos=max(0, at - rule.lead), endpos=end)
         if match is not None and not match.span()[0] <= at < match.span()[1]:
@@ -140,7 +156,9 @@ def _secret_at(data: bytes, at: int, *, rule: Rule, pattern: Pattern) -> tuple[t
     whole, (first, last) = match.span(), _secret(match, pattern.groups)
     if first >= last or (rule.apart and rule.tier is not Tier.CONTEXT and not _is_apart(data, whole[0], last)):
         return None, whole[1]
-    if rule.tier is Tier.CONTEXT and goes_on_otherwise(rule, data, span=match.span(1), start=whole[0], end=whole[1]):
+    if rule.tier is Tier.CONTEXT and last - first > _LONGEST_VALUE:
+        return None, whole[1]
+    if rule.tier is Tier.CONTEXT and goes_on_otherwise(rule, data, at=at, span=match.span(1), end=whole[1]):
         return None, whole[1]
     return ((first, last) if rule.check(data[first:last]) else None), whole[1]
 
@@ -152,12 +170,6 @@ def _secret(match: Match, groups: int) -> tuple[int, int]:
         if span[0] >= 0:
             return span
     return match.span()
-
-
-def _stands_alone(data: bytes, start: int, end: int) -> bool:
-    """Return True where no path, query, base64 or longer name goes on at either end."""
-    inside = data[max(0, start - 1) : start] in _JOINED or data[end : end + 1] in _JOINED
-    return not inside and _is_apart(data, start, end)
 
 
 def _begins_apart(data: bytes, start: int) -> bool:
@@ -182,6 +194,26 @@ def _outside(spans: list[Span], markers: list[tuple[int, int]]) -> list[Span]:
             cut += [part for part in parts if part.start < part.end and span.tier is Tier.KNOWN]
         spans = cut
     return spans
+
+
+def _without_half_escapes(data: bytes, span: Span) -> Span | None:
+    """Return the span without the part of a JSON escape that it begins or ends in: text within JSON stays JSON."""
+    start, end = span.start, span.end
+    escape = _ESCAPE_CUT.search(data, max(0, start - 6), start)
+    if escape is not None and _is_odd(data, escape.start()):
+        whole = _ESCAPE.match(data, escape.start())
+        start = max(start, whole.end()) if whole is not None else start
+    if data[end - 1] == _BACKSLASH and _is_odd(data, end - 1):
+        end -= 1
+    return span._replace(start=start, end=end) if start < end else None
+
+
+def _is_odd(data: bytes, at: int) -> bool:
+    """Return True where the backslash at a place is not itself escaped by the one before it."""
+    first = at
+    while first > 0 and data[first - 1] == _BACKSLASH:
+        first -= 1
+    return (at - first) % 2 == 0
 
 
 def _merged(spans: list[Span]) -> list[Span]:

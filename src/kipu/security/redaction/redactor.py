@@ -10,10 +10,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from kipu.errors import ConfigurationError
-from kipu.security.redaction import context
+from kipu.security.redaction import context, surroundings
 from kipu.security.redaction.engine import Engine, best_engine
 from kipu.security.redaction.entropy import flags_in
-from kipu.security.redaction.families import cloud, forge, messaging, model_provider, observing, payment, standard
+from kipu.security.redaction.families import (
+    cloud,
+    forge,
+    ledger,
+    messaging,
+    model_provider,
+    observing,
+    payment,
+    standard,
+)
 from kipu.security.redaction.finder import Finder, Span
 from kipu.security.redaction.finding import Finding, Redacted
 from kipu.security.redaction.known import forms_of
@@ -21,8 +30,9 @@ from kipu.security.redaction.places import INTERNAL_ADDRESSES, TEMPORARY_PATHS
 from kipu.security.redaction.rule import Rule
 
 FORMATS: tuple[Rule, ...] = (
-    *cloud.RULES, *forge.RULES, *messaging.RULES, *payment.RULES, *model_provider.RULES, *observing.RULES, *standard.RULES,
+    *cloud.RULES, *forge.RULES, *messaging.RULES, *payment.RULES, *model_provider.RULES, *observing.RULES, *ledger.RULES, *standard.RULES,
 )  # fmt: skip
+CONTEXTS: tuple[Rule, ...] = (*context.RULES, *surroundings.RULES)
 SHORTEST = 6
 _MOST_PASSES = 64
 _TEXT_MEDIA = (
@@ -51,11 +61,11 @@ class RedactionPolicy:
 
     def rules(self, *, places: bool) -> list[Rule]:
         """Return the rules in force. Raises: ConfigurationError (a rule to be excluded is not there)."""
-        every = [*FORMATS, *context.RULES, *TEMPORARY_PATHS, *INTERNAL_ADDRESSES]
+        every = [*FORMATS, *CONTEXTS, *TEMPORARY_PATHS, *INTERNAL_ADDRESSES]
         unknown = sorted(self.excluded - {rule.name for rule in every})
         if unknown:
             raise ConfigurationError(reason=f"there is no redaction rule {unknown[0]!r}")
-        chosen = [*FORMATS, *(context.RULES if self.context else ())]
+        chosen = [*FORMATS, *(CONTEXTS if self.context else ())]
         if places:
             chosen += TEMPORARY_PATHS if self.temporary_paths else ()
             chosen += INTERNAL_ADDRESSES if self.internal_addresses else ()

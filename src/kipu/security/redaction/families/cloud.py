@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kipu.security.redaction.checksum import is_age_key
+from kipu.security.redaction.plausible import is_random
 from kipu.security.redaction.rule import shape
 
 _UUID = r"[a-fA-F0-9]{8}-[a-fA-F0-9]{4}-[a-fA-F0-9]{4}-[a-fA-F0-9]{4}-[a-fA-F0-9]{12}"
@@ -55,4 +56,16 @@ RULES = (
     shape("upstash-token", "upstash_", pattern=r"upstash_[a-z]*_?[A-Za-z0-9]{30,}"),
     shape("mongodb-atlas-secret", "mdb_sa_sk_", pattern=r"mdb_sa_sk_[A-Za-z0-9_-]{40,}"),
     shape("confluent-key", "cflt", pattern=r"cflt[A-Za-z0-9+/]{56,}"),
+    shape("aws-bedrock-session", "bedrock-api-key-", pattern=r"bedrock-api-key-[A-Za-z0-9+/]{40,}={0,2}"),
+    shape("google-hmac-secret", "GOOG1E", pattern=r"GOOG1E[A-Z0-9]{57}"),
+    shape("google-oauth-code", "4/0A", pattern=r"4/0A[A-Za-z0-9_-]{50,}"),
+    shape("firebase-server-key", ":APA91b", pattern=r"[A-Za-z0-9_-]{11,30}:APA91b[A-Za-z0-9_-]{100,}", lead=31),
+    shape("azure-registry-key", "+ACR", pattern=r"[A-Za-z0-9+/]{42}\+ACR[A-Za-z0-9]{6}", lead=42),
+    shape("fly-macaroon", "FlyV1 fm", pattern=r"FlyV1 (fm[0-9]+_[A-Za-z0-9+/=,_-]{60,})"),
+    shape("clickhouse-cloud-key", "4b1d", pattern=r"4b1d[A-Za-z0-9]{38}", check=is_random),
+    shape("deno-token", "ddp_ ddw_", pattern=r"dd[pw]_[A-Za-z0-9]{36}"),
+    shape("defined-networking-key", "dnkey-", pattern=r"dnkey-[a-zA-Z0-9=_-]{26}-[a-zA-Z0-9=_-]{52}"),
+    shape("infracost-key", "ico-", pattern=r"ico-[a-zA-Z0-9]{32}"),
+    shape("modal-token", "ak- as-", pattern=r"a[ks]-[A-Za-z0-9]{22}", check=is_random),
+    shape("ory-token", "ory_", pattern=r"ory_(?:at|rt|ac|pat|st|lo)_[A-Za-z0-9_.-]{24,}"),
 )  # fmt: skip

@@ -34,4 +34,10 @@ RULES = (
     shape("jetbrains-token", "perm:", pattern=r"perm:[A-Za-z0-9+/=_-]{4,}\.[A-Za-z0-9+/=_-]{4,}\.[A-Za-z0-9+/=_-]{20,}"),
     shape("linear-key", "lin_api_ lin_oauth_", pattern=r"lin_(?:api|oauth)_[A-Za-z0-9]{40,64}"),
     shape("readme-key", "rdme_", pattern=r"rdme_[a-z0-9]{60,80}"),
+    shape("sonar-cloud-token", "sqco_", pattern=r"sqco_[A-Za-z0-9]{59}"),
+    shape("settlemint-token", "sm_aat_ sm_pat_ sm_sat_", pattern=r"sm_[aps]at_[a-zA-Z0-9]{16}"),
+    shape("endor-token", "endr+", pattern=r"endr\+[a-zA-Z0-9-]{16}"),
+    shape("gitlab-session", "_gitlab_session=", pattern=r"_gitlab_session=([0-9a-z]{32})"),
+    shape("trello-token", "ATTA", pattern=r"ATTA[a-f0-9]{64}[A-F0-9]{0,8}"),
+    shape("gradle-or-jfrog-token", "eyJ2ZXIi", pattern=r"eyJ2ZXIi[A-Za-z0-9_-]{12,}\.[A-Za-z0-9_-]{20,}\.[A-Za-z0-9_-]{40,}"),
 )  # fmt: skip

@@ -26,4 +26,9 @@ RULES = (
     shape("codspeed-or-mergify-token", "mergify_application_key_", pattern=r"mergify_application_key_[A-Za-z0-9_-]{30,}"),
     shape("rootly-key", "rootly_", pattern=r"rootly_[a-f0-9]{64}"),
     shape("configcat-key", "configcat-sdk-", pattern=r"configcat-sdk-1/[A-Za-z0-9_-]{22}/[A-Za-z0-9_-]{22}"),
+    shape("grafana-api-key", "eyJrIjoi", pattern=r"eyJrIjoi[A-Za-z0-9+/_-]{60,}={0,2}"),
+    shape("newrelic-browser-key", "NRBR- NRIQ-", pattern=r"NR(?:BR|IQ)-[A-Za-z0-9_-]{19,40}"),
+    shape("newrelic-license", "FFFFNRAL", pattern=r"[a-f0-9x]{20,36}FFFFNRAL", lead=36),
+    shape("newrelic-mobile-token", "-NRMA", pattern=r"[A-Za-z0-9]{36,44}-NRMA", lead=44),
+    shape("maxmind-license", "_mmk", pattern=r"[a-zA-Z0-9]{6}_[a-zA-Z0-9]{29}_mmk", lead=36),
 )  # fmt: skip

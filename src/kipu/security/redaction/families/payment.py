@@ -27,4 +27,9 @@ RULES = (
     shape("checkout-key", "sk_", pattern=r"sk_(?:sbox_)?[a-z2-7]{26}[a-z2-7*#$=-]?"),
     shape("xendit-key", "xnd_", pattern=r"xnd_(?:production|development)_[A-Za-z0-9]{32,}"),
     shape("midtrans-key", "Mid-server-", pattern=r"(?:SB-)?Mid-server-[A-Za-z0-9_-]{20,}"),
+    shape("flutterwave-encryption-key", "FLWSECK_TEST", pattern=r"FLWSECK_TEST[a-h0-9]{12}|FLWSECK_TEST-[a-h0-9]{12}"),
+    shape("fleetbase-key", "flb_live_", pattern=r"flb_live_[0-9a-zA-Z]{20}"),
+    shape("pagarme-key", "ak_live_ ak_test_", pattern=r"ak_(?:live|test)_[a-zA-Z0-9]{30}"),
+    shape("ramp-secret", "ramp_sec_ ramp_id_", pattern=r"ramp_(?:sec|id)_[A-Za-z0-9]{40,48}"),
+    shape("coinbase-key", "organizations/", pattern=rf"organizations/{_UUID}/apiKeys/({_UUID})"),
 )  # fmt: skip

@@ -29,7 +29,8 @@ def _is_url_password(found: bytes) -> bool:
 RULES = (
     shape("jwt", "eyJ", pattern=r"eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{16,}(?:\.[A-Za-z0-9_-]+){0,2}", check=is_jwt),
     Rule("private-key", ("-----BEGIN ",),
-         r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?:[^-]|-[^-])*(?:-----END [A-Z0-9 ]{0,60}-----)?",
+         r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?:(?:[^-]|-[^-])*-----END [A-Z0-9 ]{0,60}-----"
+         r"|(?:[A-Za-z0-9+/=:,.()\s]|-[^-]|\\[nr])*)",
          check=_is_key_block, apart=False),
     Rule("putty-private-key", ("PuTTY-User-Key-File",), r"PuTTY-User-Key-File-[0-9][^\x00]*?Private-MAC: ?[a-f0-9]+",
          check=_is_key_block, apart=False),
@@ -40,5 +41,14 @@ RULES = (
           r"|[56]\$(?:rounds=[0-9]+\$)?[./A-Za-z0-9]{4,16}\$[./A-Za-z0-9]{43,86}|y\$[./A-Za-z0-9]+\$[./A-Za-z0-9]{4,}\$[./A-Za-z0-9]{43}"
           r"|1\$[./A-Za-z0-9]{4,8}\$[./A-Za-z0-9]{22})"),
     Rule("wireguard-key", ("PrivateKey", "PresharedKey"), r"(?:PrivateKey|PresharedKey) ?= ?([A-Za-z0-9+/]{43}=)"),
+    shape("paseto", "v1.local. v2.local. v3.local. v4.local. v1.public. v2.public. v3.public. v4.public.",
+          pattern=r"v[1-4]\.(?:local|public)\.[A-Za-z0-9_-]{40,}(?:\.[A-Za-z0-9_-]+)?"),
+    shape("password-digest", "$apr1$ pbkdf2_sha pbkdf2:sha scrypt: {SSHA} {SSHA512} {SSHA256}",
+          pattern=r"(?:\$apr1\$[./A-Za-z0-9]{1,8}\$[./A-Za-z0-9]{22}|pbkdf2[_:]sha[0-9]{1,3}[$:][0-9]+\$[A-Za-z0-9./+_-]{4,}\$[A-Za-z0-9+/=]{20,}"
+          r"|scrypt:[0-9:]{5,20}\$[A-Za-z0-9]{8,}\$[a-f0-9]{64,}|\{SSHA(?:256|512)?\}[A-Za-z0-9+/]{32,}={0,2})"),
+    shape("nt-hash", ":::", pattern=r":[0-9]{3,6}:[a-f0-9]{32}:([a-f0-9]{32}):::", lead=75),
+    Rule("django-key", ("django-insecure-",), r"django-insecure-[!#-&(-\[\]-_a-~]{30,80}"),
+    Rule("ssh2-private-key", ("---- BEGIN SSH2",), r"---- BEGIN SSH2 [A-Z ]{0,20}PRIVATE KEY ----[^\x00]*?---- END SSH2 [A-Z ]{0,20}PRIVATE KEY ----",
+         check=lambda found: len(found) > 100, apart=False),
     Rule("otp-secret", ("otpauth://",), r"otpauth://[^\s'\"<>]{1,300}[?&]secret=([A-Z2-7a-z=]{10,128})"),
 )  # fmt: skip

@@ -1,21 +1,117 @@
-"""Tokens of makers that are in no list: a short name, a dash or underscore, and much chance behind it."""
+"""Tokens of makers that are in no list: a name, a sign, and more chance behind it than any name or number has."""
 
 from __future__ import annotations
 
-from kipu.security.redaction.plausible import classes_in, entropy_bits, is_stand_in
-from kipu.security.redaction.rule import Rule
+import re
 
+from kipu.security.redaction.families.ledger import has_base58_sum
+from kipu.security.redaction.plausible import changes_of, entropy_bits, is_stand_in
 
-def _is_token(found: bytes) -> bool:
-    """Return True for small letters, capitals and digits, mixed; hashes are named as such and left alone."""
-    at = max(found.rfind(b"_"), found.rfind(b"-"))
-    name, body = found[:at].lower(), found[at + 1 :]
-    digits = sum(48 <= byte <= 57 for byte in body)
-    mixed = classes_in(body) == 3 and entropy_bits(body) >= 4.2 and 3 <= digits <= len(body) // 2
-    return mixed and not name.startswith((b"sha", b"md5", b"h1")) and not is_stand_in(found)
-
-
-# It has no literal to be found by: it is searched for in the whole text.
-RULE = Rule(
-    "service-token", (), r"[A-Za-z][A-Za-z0-9]{1,9}[_-](?:[a-z0-9]{2,8}[_-])?[A-Za-z0-9]{32,64}", check=_is_token
+NAME = "service-token"
+RUN = r"[A-Za-z0-9][A-Za-z0-9_.-]{21,511}"
+_HEX = re.compile(rb"[0-9a-f]{24,128}|[0-9A-F]{24,128}")
+_UUID = re.compile(
+    rb"(?:.*[_.-])?[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\Z", re.DOTALL
 )
+# What makers write into the name of a token and nobody into that of a hash, a picture or a release.
+_TELLING = re.compile(
+    rb"(?:.*[_.-])?(?:[a-z0-9]{0,12}(?:key|token|secret|apikey)|[a-z]{0,4}(?:pat|tok|sk|rk)|sec|live|priv|prv|auth|oauth|api_[a-z0-9]{1,8})"
+    rb"(?:[_.-][a-z]{1,4}[0-9]?|[_.-]v?[0-9]{1,2})?\Z",
+    re.IGNORECASE,
+)
+_OF_A_HASH = re.compile(
+    rb"(?:sha[0-9_-]{0,6}|md5|h1|hash|digest|etag|integrity|checksum|nonce|crc|rev|commit|fingerprint)[\"']?[=:,]? ?[\"']?\Z",
+    re.IGNORECASE,
+)
+# Shapes without a word to look for: Mailgun's, a bot's in Webex, one in Discord.
+_SHAPES = re.compile(
+    rb"[a-f0-9]{32}-[a-f0-9]{8}-[a-f0-9]{8}|[A-Za-z0-9]{64}_[A-Za-z0-9]{4}_[a-f0-9]{8}-(?:[a-f0-9]{4}-){3}[a-f0-9]{12}"
+    rb"|[MNO][A-Za-z0-9_-]{22,28}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,40}"
+)
+_HASH_NAMES = (b"sha", b"md5", b"h1", b"blake", b"crc", b"nonce", b"chunk", b"linux", b"cpython", b"rustc")
+
+
+def token_span(data: bytes, start: int, end: int) -> tuple[int, int] | None:
+    """Return the token that a run of letters, digits and signs is, None for names, numbers and hashes."""
+    run = data[start:end].rstrip(b"._-")
+    if len(run) < 22 or len(run.translate(None, b"0123456789")) == len(run):  # most are words: the quickest look first
+        return None
+    if len(run) in (51, 52) and run[:1] in b"5KL" and has_base58_sum(run):  # a wallet's key
+        return start, start + len(run)
+    if not (_SHAPES.fullmatch(run) or (_is_dotted(run) if b"." in run else _is_prefixed(run))):
+        return None
+    return None if is_stand_in(run) or _is_named_hash(data, start, run) else (start, start + len(run))
+
+
+def _is_named_hash(data: bytes, start: int, run: bytes) -> bool:
+    return run.lower().startswith(_HASH_NAMES) or _OF_A_HASH.search(data, max(0, start - 16), start) is not None
+
+
+def _is_prefixed(run: bytes) -> bool:
+    """Judge `name_body`, `name-body`, `name_kind_body`, with dashes and underscores in the body too."""
+    at = max(run.rfind(b"_"), run.rfind(b"-"))
+    if at < 0:
+        return False
+    if _UUID.match(run):
+        return _TELLING.match(run[: len(run) - 37]) is not None
+    name, body = run[:at], run[at + 1 :]
+    if len(body) < 20 and at > 20:  # `name_body_checksum`
+        before = max(name.rfind(b"_"), name.rfind(b"-"))
+        name, body = (name[:before], name[before + 1 :]) if before > 0 else (b"", b"")
+    if len(name) <= 24 and len(body) >= 20 and _is_body(name, body):
+        return True
+    first = min(place for place in (run.find(b"_"), run.find(b"-")) if place >= 0)
+    head, rest = run[:first], run[first + 1 :]
+    return (
+        first <= 10 and len(rest) >= 32 and head.isalpha() and (head.islower() or head.isupper()) and _is_urlsafe(rest)
+    )
+
+
+def _is_body(name: bytes, body: bytes) -> bool:
+    telling = _TELLING.match(name) is not None
+    if _HEX.fullmatch(body):
+        return telling and not body.isdigit() and entropy_bits(body) >= 3.0
+    if not body.isalnum():
+        return False
+    if body.islower() or body.isupper():
+        return telling and len(body) >= 24 and changes_of(body) >= 0.22 and entropy_bits(body) >= 3.6
+    least = 0.34 if telling else 0.42
+    return (telling or len(body) >= 30) and len(name) >= 1 and changes_of(body) >= least and entropy_bits(body) >= 3.7
+
+
+def _is_urlsafe(rest: bytes) -> bool:
+    """Judge a body with dashes and underscores in it: those of chance stand alone, those of names between words."""
+    pieces = re.split(rb"[_-]+", rest)
+    joined = b"".join(pieces)
+    return (
+        max(map(len, pieces)) >= 12
+        and not joined.islower()
+        and not joined.isupper()
+        and not joined.isdigit()
+        and changes_of(joined) >= 0.45
+        and entropy_bits(joined) >= 4.3
+    )
+
+
+def _is_dotted(run: bytes) -> bool:
+    """Judge parts with dots between, two of them chance or the last one and a telling name."""
+    parts = run.split(b".")
+    if len(run.translate(None, b"0123456789.eE-")) < 4:  # a number
+        return False
+    if not 2 <= len(parts) <= 6 or len(run) < 36 or not all(parts):
+        return False
+    chances = [part for part in parts if _is_chance_part(part)]
+    if parts[-1] not in chances:
+        return False
+    return len(chances) >= 2 or (len(parts[-1]) >= 28 and len(parts[0]) <= 6 and parts[0].isalnum())
+
+
+def _is_chance_part(part: bytes) -> bool:
+    letters = part.replace(b"_", b"").replace(b"-", b"")
+    if len(letters) < 16:
+        return False
+    if _HEX.fullmatch(letters):
+        return not letters.isdigit() and entropy_bits(letters) >= 3.0
+    return (
+        not letters.isdigit() and not letters.isalpha() and changes_of(letters) >= 0.36 and entropy_bits(letters) >= 3.3
+    )
