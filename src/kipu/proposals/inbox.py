@@ -69,13 +69,14 @@ class ProposalInbox:
             )
 
         state = await ledger.change(note, creates=True)
-        found = _of_call(state, author) or state.proposals.get(proposal_id) or _same(state, target, text)
+        own = _of_call(state, author)
+        found = own or state.proposals.get(proposal_id) or _same(state, target, text)
         if found is None:
             raise InvalidProposalError(reason="it was not kept")
-        if not found.is_open and found.author.call_id != author.call_id:
+        if own is None and not found.is_open:
             decision = found.decision
-            by = f"{decision.by} said on {decision.at[:10]}: {decision.reason or 'no'}" if decision else ""
-            raise ProposalRepeatedError(proposal_id=found.proposal_id, status=found.status, reason=by)
+            said = f"{decision.by} said on {decision.at[:10]}: {decision.reason or 'no'}" if decision else ""
+            raise ProposalRepeatedError(proposal_id=found.proposal_id, status=found.status, reason=said)
         return Proposed(found, found.proposal_id == proposal_id)
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 
-from kipu.errors import ConflictError, InvalidProposalError
+from kipu.errors import ConflictError, InvalidProposalError, SessionNotFoundError
 from kipu.events.boundary import NoteEvent
 from kipu.manager.loader import PAGE
 from kipu.manager.manager import SessionManager
@@ -49,7 +50,8 @@ class ProposalLedger:
         caller = principal or self.owner
         session = await self._session(caller)
         if session is None and creates:
-            await self._manager.get_or_create(ledger_key(self.owner), principal=self.owner)
+            with suppress(SessionNotFoundError):  # the key leads to a session of somebody else
+                await self._manager.get_or_create(ledger_key(self.owner), principal=self.owner)
             session = await self._session(caller)
         if session is None:
             if creates:
