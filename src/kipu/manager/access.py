@@ -42,7 +42,9 @@ class Verb(StrEnum):
     REWIND = "rewind"
     SHARE = "share"
     AUDIT = "see the audit of"
+    HOLD = "hold or release"
     ERASE = "erase"
+    HOLD = "hold or release"
 
 
 _OWNER, _ADMIN = Role.OWNER, Role.ADMIN
@@ -66,7 +68,9 @@ TABLE: Mapping[Verb, frozenset[Role]] = MappingProxyType(
         Verb.REWIND: _RUNS_IT,
         Verb.SHARE: _RUNS_IT,
         Verb.AUDIT: _RUNS_IT,
+        Verb.HOLD: _RUNS_IT,
         Verb.ERASE: _RUNS_IT,
+        Verb.HOLD: _RUNS_IT,
     }
 )
 # What changes nothing: being refused it leaves no trace in the session.

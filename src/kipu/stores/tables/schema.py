@@ -23,6 +23,9 @@ CREATE INDEX heads_due ON heads(due_at) WHERE due_at IS NOT NULL;
 CREATE INDEX heads_lagging ON heads(id) WHERE lagging = 1;
 """
 
+# So that a page of somebody's sessions by creation costs what one by activity does; databases of earlier versions lack it.
+OWNED = "CREATE INDEX IF NOT EXISTS heads_by_owner_creation ON heads(owner, created_at, session_id)"
+
 KEYS = """
 CREATE TABLE bindings(key TEXT PRIMARY KEY, session INTEGER NOT NULL) WITHOUT ROWID;
 CREATE INDEX bindings_by_session ON bindings(session);
@@ -49,10 +52,12 @@ CREATE UNIQUE INDEX search_docs_by_session ON search_docs(session, seq);
 
 def create(connection: apsw.Connection) -> None:
     """Make the shared tables in a database that has none of them; the caller holds the transaction."""
-    for script in (HEADS, member_table.SCHEMA, KEYS, SEARCH):
+    for script in (HEADS, KEYS, SEARCH):
         connection.execute(script)
+    complete(connection)
 
 
 def complete(connection: apsw.Connection) -> None:
-    """Make the tables that a database of an earlier version has not got; they have nothing to hold of what is in it."""
+    """Make the table and the index that a database of an earlier version lacks; in none of those was anything shared."""
     connection.execute(member_table.SCHEMA)
+    connection.execute(OWNED)

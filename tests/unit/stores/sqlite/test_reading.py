@@ -38,11 +38,28 @@ async def test_pages_come_from_an_index_in_their_order(tmp_path: Path, query: Se
     async with opened(tmp_path) as store:
         await begin(store)
     connection = apsw.Connection(str(tmp_path / "store.db"))
-    sql, bindings = head_statement(query)
-    plan = " ".join(str(row[-1]) for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", (*bindings, 100)))
+    sql, bindings = head_statement(query, limit=100)
+    plan = " ".join(str(row[-1]) for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", bindings))
     connection.close()
     assert index in plan
     assert "TEMP B-TREE" not in plan
+
+
+@pytest.mark.parametrize(("order", "index"), [("last_activity_at", "activity"), ("created_at", "creation")])
+async def test_pages_of_what_is_shared_come_from_an_index_in_their_order(
+    tmp_path: Path, order: str, index: str
+) -> None:
+    """What an id shares is read off an index of members, a deep page as the first; only the two short halves are merged (SQ-17, C19)."""
+    async with opened(tmp_path) as store:
+        await begin(store)
+    connection = apsw.Connection(str(tmp_path / "store.db"))
+    sql, bindings = head_statement(SessionQuery(cursor=PLACE, visible_to="me", tenant="t", order=order), limit=100)
+    plan = [str(row[-1]) for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", bindings)]
+    connection.close()
+    assert any(f"members USING COVERING INDEX members_by_{index}" in step for step in plan), plan
+    assert any("heads USING INTEGER PRIMARY KEY" in step for step in plan)
+    own = f"heads USING INDEX heads_by_owner{'_creation' * (order == 'created_at')} (owner=? AND ({order}"
+    assert any(own in step for step in plan), plan
 
 
 async def test_metadata_is_compared_by_type_and_value(tmp_path: Path) -> None:
