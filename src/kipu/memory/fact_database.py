@@ -81,8 +81,11 @@ class FactDatabase:
             if self._connection is None and (self._path is None or not _holds_something(self._path)):
                 return empty
             connection = self._open()
-            with connection:  # one state of the file for all that the work reads
+            connection.execute("BEGIN")  # one state of the file for all that the work reads
+            try:
                 return work(connection)
+            finally:
+                connection.execute("ROLLBACK")
 
     async def write(self, work: Callable[[apsw.Connection], T]) -> T:
         """Do `work` in one transaction, whole or not at all."""

@@ -134,7 +134,7 @@ def candidates(
         return []
     condition, values = in_spaces(spaces)
     sql = f"""SELECT facts.fact_id, json_group_array(term) FROM facts JOIN terms USING (fact_id)
-        WHERE term IN ({', '.join('?' * len(terms))}) AND status = 'active' AND {condition}
+        WHERE term IN ({", ".join("?" * len(terms))}) AND status = 'active' AND {condition}
         GROUP BY facts.fact_id ORDER BY count(*) DESC, created_at DESC, facts.fact_id LIMIT ?"""
     found = connection.execute(sql, (*terms, *values, limit)).fetchall()
     facts = ((by_id(connection, str(fact_id)), orjson.loads(str(held))) for fact_id, held in found)
@@ -150,7 +150,7 @@ def frequencies(
     if not terms:
         return int(total), {}
     sql = f"""SELECT term, count(*) FROM facts JOIN terms USING (fact_id)
-        WHERE term IN ({', '.join('?' * len(terms))}) AND status = 'active' AND {condition} GROUP BY term"""
+        WHERE term IN ({", ".join("?" * len(terms))}) AND status = 'active' AND {condition} GROUP BY term"""
     return int(total), {str(term): int(str(count)) for term, count in connection.execute(sql, (*terms, *values))}
 
 

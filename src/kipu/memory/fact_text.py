@@ -10,6 +10,7 @@ from typing import Any, cast
 from kipu.errors import InputError
 from kipu.memory.screening import screen
 from kipu.ports.memory import KINDS, SCOPES, Fact, FactEntry, Kind, Origin, Scope, Source, Space
+from kipu.ports.store import Phrase
 from kipu.session.terms import terms_of
 
 MAX_CHARACTERS = 500
@@ -69,6 +70,21 @@ def fingerprint(text: str) -> str:
     """Return the form in which equal facts are equal: case and punctuation around words do not count, names keep theirs."""
     words = (word.strip(_AROUND) for word in unicodedata.normalize("NFKC", text).split())
     return " ".join(word.casefold() if word.isalpha() else word for word in words if word) or text
+
+
+def holds(text: str, phrases: Sequence[Phrase]) -> bool:
+    """Say whether the terms of every phrase follow one another in the text."""
+    terms = terms_of(text)
+    return all(any(_is_at(terms, at, phrase) for at in range(len(terms))) for phrase in phrases)
+
+
+def _is_at(terms: Sequence[str], at: int, phrase: Phrase) -> bool:
+    found = terms[at : at + len(phrase.terms)]
+    if len(found) < len(phrase.terms):
+        return False
+    if not phrase.prefix:
+        return tuple(found) == phrase.terms
+    return tuple(found[:-1]) == phrase.terms[:-1] and found[-1].startswith(phrase.terms[-1])
 
 
 def entries_of_event(

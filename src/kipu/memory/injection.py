@@ -6,9 +6,7 @@ import re
 import unicodedata
 
 _OLD = r"(?:previous|prior|above|earlier|preceding|existing|all|any|the|your|these|those|other|system|safety)"
-_RULES = (
-    r"(?:instructions?|rules?|prompts?|directions?|guidelines?|polic(?:y|ies)|messages?|context|restrictions?|constraints?)"
-)
+_RULES = r"(?:instructions?|rules?|prompts?|directions?|guidelines?|polic(?:y|ies)|messages?|context|restrictions?|constraints?)"
 _FORMS: tuple[tuple[str, str], ...] = (
     ("override", rf"\b(?:ignore|disregard|forget|override|bypass|skip|drop|neglect|discard)\b (?:\w+ ){{0,3}}?{_OLD} (?:\w+ ){{0,2}}?{_RULES}"),
     ("override", rf"\b(?:do not|dont|don t|never|stop) (?:follow|obey|listen to|respect)\w* (?:\w+ ){{0,3}}?{_RULES}"),

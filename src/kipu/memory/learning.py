@@ -5,7 +5,7 @@ from __future__ import annotations
 import apsw
 
 from kipu.memory import fact_rows
-from kipu.ports.memory import Fact, FactEntry, Undone
+from kipu.ports.memory import FactEntry, Undone
 
 _MOST_CONFIDENCE = 0.99
 _AGAIN = 0.05
@@ -28,7 +28,7 @@ def learn(connection: apsw.Connection, entry: FactEntry) -> str:
         return equal
     fact_rows.insert(connection, entry)
     if fact.status == "active":
-        _supersede(connection, entry)
+        supersede(connection, entry)
     return fact.fact_id
 
 
@@ -41,7 +41,7 @@ def _equal(connection: apsw.Connection, entry: FactEntry) -> str | None:
     return None if found is None else str(found[0])
 
 
-def _supersede(connection: apsw.Connection, entry: FactEntry) -> None:
+def supersede(connection: apsw.Connection, entry: FactEntry) -> None:
     """Let the fact take the place of what stood in its slot, and of what it names; what a person entered only a person replaces."""
     fact = entry.fact
     same_slot = "slot = ?" if fact.slot is not None else "0"
@@ -53,14 +53,6 @@ def _supersede(connection: apsw.Connection, entry: FactEntry) -> None:
             WHERE tenant = ? AND owner = ? AND scope = ? AND subject = ? AND status = 'active' AND fact_id <> ?
             AND ({same_slot} OR fact_id IN ({named})) AND {who}""",
         values,
-    )
-
-
-def supersede_edited(connection: apsw.Connection, old: Fact, entry: FactEntry) -> None:
-    """Let a person's version stand in an older one's place."""
-    connection.execute(
-        "UPDATE facts SET status = 'superseded', superseded_by = ?, reason = 'edited' WHERE fact_id = ?",
-        (entry.fact.fact_id, old.fact_id),
     )
 
 

@@ -76,7 +76,9 @@ _CHECKS = re.compile(
     r"(?:test|build|check|clippy)|go (?:test|build|vet)|gradle|\.?/?gradlew|mvn|ctest|cmake|bazel|dotnet (?:test|build)|"
     r"docker compose|just|rake|bundle exec|phpunit|mix test|swift (?:test|build))\b"
 )
-_MISSING = re.compile(r"not found|No module named|no such (?:file|command)|is not recognized|command not", re.IGNORECASE)
+_MISSING = re.compile(
+    r"not found|No module named|no such (?:file|command)|is not recognized|command not", re.IGNORECASE
+)
 
 
 def lessons_by_rules(events: Sequence[SessionEvent]) -> list[Lesson]:

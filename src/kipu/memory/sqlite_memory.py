@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 import apsw
+import orjson
 
 from kipu.errors import FactNotFoundError
 from kipu.memory import fact_rows, learning
@@ -91,21 +93,35 @@ class SqliteMemory:
 
         def work(connection: apsw.Connection) -> Fact:
             old = _required(connection, old_id)
+            sql = "UPDATE facts SET status = 'superseded', reason = 'edited', superseded_by = ? WHERE fact_id = ?"
+            connection.execute(sql, (entry.fact.fact_id, old.fact_id))
             kept = _required(connection, learning.learn(connection, entry))
-            if kept.fact_id != old.fact_id:
-                learning.supersede_edited(connection, old, FactEntry(kept, (), ""))
+            connection.execute(sql, (kept.fact_id, old.fact_id))
             return kept
 
         return await self._database.write(work)
 
     async def accept(self, fact_id: str) -> Fact:
-        """Make a quarantined fact active."""
+        """Make a quarantined fact active, in the place of what stood in its slot."""
 
         def work(connection: apsw.Connection) -> Fact:
             fact = _required(connection, fact_id)
-            connection.execute(
-                "UPDATE facts SET status = 'active' WHERE fact_id = ? AND status = 'quarantined'", (fact.fact_id,)
-            )
+            if fact.status == "quarantined":
+                connection.execute("UPDATE facts SET status = 'active' WHERE fact_id = ?", (fact.fact_id,))
+                learning.supersede(connection, FactEntry(replace(fact, origin="person"), (), ""))
+            return _required(connection, fact.fact_id)
+
+        return await self._database.write(work)
+
+    async def flag(self, fact_id: str, finding: str) -> Fact:
+        """Quarantine an active fact."""
+
+        def work(connection: apsw.Connection) -> Fact:
+            fact = _required(connection, fact_id)
+            if fact.status == "active":
+                findings = orjson.dumps([*dict.fromkeys((*fact.findings, finding))]).decode()
+                sql = "UPDATE facts SET status = 'quarantined', findings = ? WHERE fact_id = ?"
+                connection.execute(sql, (findings, fact.fact_id))
             return _required(connection, fact.fact_id)
 
         return await self._database.write(work)
@@ -116,11 +132,14 @@ class SqliteMemory:
 
     async def facts(self, query: FactQuery) -> FactPage:
         """Return a page of facts."""
-        found = await self._database.read(lambda connection: fact_rows.page(connection, query), empty=[])
+        nothing: list[Fact] = []
+        found = await self._database.read(lambda connection: fact_rows.page(connection, query), empty=nothing)
         items = tuple(found[: query.limit])
         return FactPage(items, f"{items[-1].created_at} {items[-1].fact_id}" if len(found) > len(items) else None)
 
-    async def candidates(self, spaces: Sequence[Space], terms: Iterable[str], *, limit: int) -> builtins.list[Candidate]:
+    async def candidates(
+        self, spaces: Sequence[Space], terms: Iterable[str], *, limit: int
+    ) -> builtins.list[Candidate]:
         """Return active facts that hold any of the terms."""
         wanted = sorted(set(terms))
         work = partial(fact_rows.candidates, spaces=spaces, terms=wanted, limit=limit)

@@ -201,6 +201,10 @@ class MemoryStore(MemoryErasure, Protocol):
         """Make a quarantined fact active. Raises: FactNotFoundError."""
         ...
 
+    async def flag(self, fact_id: str, finding: str) -> Fact:
+        """Quarantine an active fact, for a person to look at. Raises: FactNotFoundError."""
+        ...
+
     async def fact(self, fact_id: str) -> Fact | None:
         """Return a fact by its id, or by the id under which an equal one was learned."""
         ...
@@ -209,7 +213,9 @@ class MemoryStore(MemoryErasure, Protocol):
         """Return a page of facts, newest first."""
         ...
 
-    async def candidates(self, spaces: Sequence[Space], terms: Iterable[str], *, limit: int) -> builtins.list[Candidate]:
+    async def candidates(
+        self, spaces: Sequence[Space], terms: Iterable[str], *, limit: int
+    ) -> builtins.list[Candidate]:
         """Return active facts of these spaces that hold any of the terms, those with most first."""
         ...
 

@@ -7,17 +7,17 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from kipu.context.extract import chunks, extract_summary, transcript
-from kipu.errors import ConflictError, InputError, ModelAnswerError
+from kipu.errors import ConflictError, InputError
 from kipu.events.boundary import CompactionEvent
 from kipu.events.conversation import UserMessageEvent
 from kipu.events.event import SessionEvent
 from kipu.events.turn import TurnStartedEvent, TurnSteeredEvent
 from kipu.manager.loader import PAGE
 from kipu.manager.session import Session
-from kipu.ports.model import ModelClient, ModelReply, ModelRequest, ModelStream, TextDelta
+from kipu.memory.asking import SILENCE_S, ask_for_text
+from kipu.ports.model import ModelClient
 from kipu.ports.principal import Principal
 from kipu.runtime.turns.turn_run import TurnRun
 from kipu.session.branch import visible
@@ -31,8 +31,6 @@ CHARACTERS_PER_TOKEN = 3
 SOURCE_SHARE = 0.5  # of the model's own window, for one piece of history
 DEFAULT_SOURCE_CHARACTERS = 120_000
 SUMMARY_TOKENS = 2_000
-MOST_CHARACTERS = 40_000  # of a summary: one that goes on beyond is none
-SILENCE_S = 120.0
 RETRY_EVENTS = 20
 
 INSTRUCTION = """\
@@ -222,28 +220,13 @@ class Compaction:
         return summary
 
     async def _ask(self, text: str, usage: list[dict[str, int]]) -> str:
-        messages: list[dict[str, Any]] = [
-            {"role": "system", "content": [{"type": "text", "text": INSTRUCTION}]},
-            {"role": "user", "content": [{"type": "text", "text": text}]},
-        ]
-        request = ModelRequest(model=self._model.name, messages=messages, settings={"max_tokens": SUMMARY_TOKENS})
-        async with self._model.stream(request) as stream:
-            reply = await self._reply(stream)
-        if reply is None or reply.state != "complete" or not reply.text.strip():
-            raise ModelAnswerError(model=self._model.name, reason="it gave no summary")
+        reply = await ask_for_text(
+            self._model,
+            text,
+            instruction=INSTRUCTION,
+            what="summary",
+            max_tokens=SUMMARY_TOKENS,
+            silence_s=self._silence_s,
+        )
         usage.append(reply.usage.as_json())
         return reply.text.strip()
-
-    async def _reply(self, stream: ModelStream) -> ModelReply | None:
-        """Read to the end of an answer; None where it is silent for too long, or does not end."""
-        characters = 0
-        while characters <= MOST_CHARACTERS:
-            try:
-                async with asyncio.timeout(self._silence_s):
-                    event = await anext(stream, None)
-            except TimeoutError:
-                return None
-            if event is None or isinstance(event, ModelReply):
-                return event
-            characters += len(event.text) if isinstance(event, TextDelta) else 0
-        return None
