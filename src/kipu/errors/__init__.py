@@ -28,6 +28,7 @@
     │   ├── SessionErasedError
     │   ├── SessionBusyError
     │   ├── SessionForkedError
+    │   ├── SessionHeldError
     │   ├── SessionAmbiguousError
     │   ├── ReplayMismatchError
     │   └── TransitionError
@@ -162,6 +163,7 @@ from kipu.errors.sessions import (
     SessionError,
     SessionExistsError,
     SessionForkedError,
+    SessionHeldError,
     SessionNotFoundError,
     TransitionError,
 )
@@ -280,6 +282,7 @@ __all__ = [
     "SessionError",
     "SessionExistsError",
     "SessionForkedError",
+    "SessionHeldError",
     "SessionNotFoundError",
     "StoreClosedError",
     "StoreConvertingError",

@@ -36,9 +36,15 @@ class SessionBusyError(SessionError):
 
 
 class SessionForkedError(SessionError):
-    """Session {session_id!r} has forks that need its events: {forks}. Erase them too (cascade), or keep it."""
+    """Session {session_id!r} has forks that need its events: {forks}. Erase them too (cascade), let them stand alone (detach), or keep it."""
 
     code = "session_forked"
+
+
+class SessionHeldError(SessionError):
+    """Session {session_id!r} is under legal hold since {at} by {by}: {reason}. Release it first (kipu release {session_id})."""
+
+    code = "session_held"
 
 
 class SessionAmbiguousError(SessionError):

@@ -44,7 +44,6 @@ class Verb(StrEnum):
     AUDIT = "see the audit of"
     HOLD = "hold or release"
     ERASE = "erase"
-    HOLD = "hold or release"
 
 
 _OWNER, _ADMIN = Role.OWNER, Role.ADMIN
@@ -70,7 +69,6 @@ TABLE: Mapping[Verb, frozenset[Role]] = MappingProxyType(
         Verb.AUDIT: _RUNS_IT,
         Verb.HOLD: _RUNS_IT,
         Verb.ERASE: _RUNS_IT,
-        Verb.HOLD: _RUNS_IT,
     }
 )
 # What changes nothing: being refused it leaves no trace in the session.

@@ -14,22 +14,25 @@ from kipu.errors import (
     ConflictError,
     InputError,
     KipuError,
-    SessionBusyError,
+    SessionErasedError,
     SessionExistsError,
-    SessionForkedError,
     SessionNotFoundError,
 )
 from kipu.events import ids
 from kipu.events.boundary import ForkPoint, KeyBoundEvent, SessionInitEvent, StatusChangedEvent
 from kipu.events.conversation import UserMessageEvent
 from kipu.events.event import SessionEvent
-from kipu.manager.access import Verb, is_member_at_most, may, require, verb_of
+from kipu.manager.access import Verb, is_member_at_most, may, verb_of
 from kipu.manager.anchors import anchors_at
 from kipu.manager.cache import SessionCache
 from kipu.manager.criteria import query_of
 from kipu.manager.denials import Denials
+from kipu.manager.erasing.ending import Ending
+from kipu.manager.erasing.eraser import Eraser, Progress, Surroundings
+from kipu.manager.erasing.receipt import Receipt
 from kipu.manager.head_limits import check_settings, check_title, shortened_title
 from kipu.manager.history import LiveHistory
+from kipu.manager.holding import Hold, hold_session, release_session
 from kipu.manager.listing import all_heads, list_heads
 from kipu.manager.lock import DEFAULT_TTL_S, SessionLock
 from kipu.manager.protocol import BaseSessionManager
@@ -43,6 +46,7 @@ from kipu.ports.store import Appended, Binding, EventStore, Page, SessionQuery
 from kipu.ports.tokens import TokenCounter
 from kipu.session.key import SessionKey, arrival_key
 from kipu.session.patch import patch_for
+from kipu.stores.times import iso_from_us
 
 if TYPE_CHECKING:
     from kipu.security.redaction.redactor import Redactor
@@ -51,7 +55,7 @@ logger = logging.getLogger(__name__)
 
 # The class below has a method `list`; within it the built-in one is named by these.
 Ids: TypeAlias = list[str]
-Heads: TypeAlias = list[Head]
+Receipts: TypeAlias = list[Receipt]
 
 
 class SessionManager(BaseSessionManager):
@@ -74,6 +78,7 @@ class SessionManager(BaseSessionManager):
         max_sessions: int = 256,
         lease_ttl_s: float = DEFAULT_TTL_S,
         redactor: Redactor | None = None,
+        surroundings: Surroundings | None = None,
     ) -> None:
         self.store = store
         self.principal = principal or Principal.local()
@@ -87,6 +92,16 @@ class SessionManager(BaseSessionManager):
         self._cache: SessionCache[Session] = SessionCache(max_sessions)
         self._searcher = Searcher(store)
         self.denials = Denials(store, self.writer, now_us=clock.now_us)
+        eraser = Eraser(
+            store,
+            writer=self.writer,
+            clock=clock,
+            entropy=entropy,
+            owner=owner,
+            forget=self._cache.drop,
+            surroundings=surroundings or Surroundings(),
+        )
+        self._ending = Ending(store, eraser, denials=self.denials)
 
     # ---- creating --------------------------------------------------------------------------------------------------
 
@@ -229,6 +244,9 @@ class SessionManager(BaseSessionManager):
             inherited={**await anchors_at(parent.history, at), "first_text": head.first_text},
         )
         await self._begin(session_id, init)
+        if await self._ending.is_going(parent.session_id):  # it was not seen by who looked for forks
+            await self._ending.take_back(session_id)
+            raise SessionErasedError(session_id=parent.session_id)
         return await self.open(session_id, principal=principal)
 
     # ---- finding ---------------------------------------------------------------------------------------------------
@@ -355,50 +373,96 @@ class SessionManager(BaseSessionManager):
     # ---- ending ----------------------------------------------------------------------------------------------------
 
     async def delete_session(
-        self, session_id: str, *, cascade: bool = False, wait_s: float = 5.0, principal: Principal | None = None
+        self,
+        session_id: str,
+        *,
+        cascade: bool = False,
+        detach: bool = False,
+        wait_s: float = 5.0,
+        principal: Principal | None = None,
     ) -> bool:
-        """Erase the session from memory and store (B27); False if there is none for this principal.
-
-        Raises: AccessDeniedError, SessionForkedError (forks need its events; with `cascade` they go too), SessionBusyError, StoreError.
-        """
-        caller = principal or self.principal
-        head = await self.store.head(ids.check_session_id(session_id))
-        if head is None or not may(caller, Verb.READ, head=head):
-            await self.denials.note(caller, Verb.ERASE, head=head, session_id=session_id)
+        """Erase the session from memory and everywhere (B27); False if there is none for this principal. See `erase_session`."""
+        try:
+            await self.erase_session(session_id, cascade=cascade, detach=detach, wait_s=wait_s, principal=principal)
+        except SessionNotFoundError as error:
+            if error.data["session_id"] != session_id:  # a fork that is not for this principal
+                raise
             return False
-        await self.denials.require(caller, Verb.ERASE, head=head, session_id=session_id)
-        forks = await self._forks(session_id)
-        if forks and not cascade:
-            raise SessionForkedError(session_id=session_id, forks=", ".join(fork.session_id for fork in forks))
-        for fork in forks:  # all are asked for before any is gone
-            require(caller, Verb.ERASE, head=fork, session_id=fork.session_id)
-        for erased_id in [*(fork.session_id for fork in reversed(forks)), session_id]:
-            await self._erase(erased_id, wait_s=wait_s, principal=caller)
         return True
 
-    async def _erase(self, session_id: str, *, wait_s: float, principal: Principal) -> None:
-        session = await self.open(session_id, principal=principal)
-        await session.lock.acquire(wait_s=wait_s)
-        try:
-            lease = session.lock.lease
-            if lease is None:
-                raise SessionBusyError(session_id=session_id, owner="unknown")
-            await self.store.erase(session_id, lease=lease)
-            self._cache.drop(session_id)
-        finally:
-            await session.lock.release()
+    async def erase_session(
+        self,
+        session_id: str,
+        *,
+        cascade: bool = False,
+        detach: bool = False,
+        wait_s: float = 5.0,
+        prove: bool = False,
+        progress: Progress | None = None,
+        principal: Principal | None = None,
+    ) -> Receipt:
+        """Erase the session, its key first, then every place it is in, and return the receipt (C20).
 
-    async def _forks(self, session_id: str) -> Heads:
-        """Return the sessions that need this one's events: its forks, and theirs behind them."""
-        forks: Heads = []
-        query = SessionQuery(forked_from=session_id, limit=500)
-        while True:
-            page = await self.store.list(query)
-            forks.extend(page.items)
-            if page.cursor is None:
-                break
-            query = replace(query, cursor=page.cursor)
-        return [*forks, *[further for fork in forks for further in await self._forks(fork.session_id)]]
+        Forks go too with `cascade`, or with `detach` take over what they share and stay (C11). With `prove`, bytes of it are
+        searched for in all files afterwards. Killed in the middle, it is ended by whoever opens the store next.
+        Raises: SessionNotFoundError, AccessDeniedError, SessionHeldError, SessionForkedError, SessionBusyError, StoreError.
+        """
+        return await self._ending.erase_session(
+            session_id,
+            caller=principal or self.principal,
+            cascade=cascade,
+            detach=detach,
+            wait_s=wait_s,
+            prove=prove,
+            progress=progress,
+        )
+
+    async def erase_person(
+        self,
+        person: Principal,
+        *,
+        cascade: bool = False,
+        detach: bool = False,
+        wait_s: float = 5.0,
+        prove: bool = False,
+        progress: Progress | None = None,
+        principal: Principal | None = None,
+    ) -> Receipt:
+        """Erase all that a person owns: sessions, memory, keys, grants. Sessions under legal hold stand, and are named (B58).
+
+        What they said in others' sessions stands there and is counted. Raises: AccessDeniedError (only they themselves and
+        administrators may), SessionForkedError, SessionBusyError, StoreError.
+        """
+        return await self._ending.erase_person(
+            person,
+            caller=principal or self.principal,
+            cascade=cascade,
+            detach=detach,
+            wait_s=wait_s,
+            prove=prove,
+            progress=progress,
+        )
+
+    async def receipts(
+        self, *, session_id: str | None = None, person: Principal | None = None, principal: Principal | None = None
+    ) -> Receipts:
+        """Return the receipts of erasures that the principal may see, oldest first."""
+        return await self._ending.receipts(caller=principal or self.principal, session_id=session_id, person=person)
+
+    async def finish_erasures(self) -> Receipts:
+        """Finish the erasures that a kill cut off, and return their receipts. `open_manager` does it."""
+        return await self._ending.finish()
+
+    async def hold_session(self, session_id: str, *, reason: str, principal: Principal | None = None) -> Hold:
+        """Put a legal hold on the session: until it is released nothing and nobody erases it, or puts it into the trash."""
+        caller = principal or self.principal
+        session = await self.open(session_id, principal=caller, verb=Verb.HOLD)
+        return await hold_session(session, reason=reason, at=iso_from_us(self.now_us()), principal=caller)
+
+    async def release_session(self, session_id: str, *, principal: Principal | None = None) -> bool:
+        """Take a legal hold back; False where there was none."""
+        caller = principal or self.principal
+        return await release_session(await self.open(session_id, principal=caller, verb=Verb.HOLD), principal=caller)
 
     async def close(self) -> None:
         """Save every live session and close the store."""

@@ -21,6 +21,7 @@ from kipu.events.event import SessionEvent
 from kipu.manager.access import Verb
 from kipu.manager.head_limits import check_settings
 from kipu.manager.history import LiveHistory
+from kipu.manager.holding import require_not_held
 from kipu.manager.journal import Journal
 from kipu.manager.loader import PAGE, item_of
 from kipu.manager.lock import SessionLock
@@ -31,7 +32,7 @@ from kipu.ports.head import Head
 from kipu.ports.principal import Principal
 from kipu.ports.store import Appended, StoredEvent
 from kipu.session.branch import visible
-from kipu.session.lifecycle import ACTIVE, check_transition
+from kipu.session.lifecycle import ACTIVE, TRASHED, check_transition
 
 if TYPE_CHECKING:
     from kipu.manager.manager import SessionManager
@@ -199,6 +200,8 @@ class Session(SessionAccess):
         """Move along the lifecycle; return False when it stands there already. Raises: TransitionError."""
         await self.permit(Verb.CONFIGURE, principal)
         await self.refresh()
+        if status == TRASHED:
+            require_not_held(self.head)
         if not check_transition(self.session_id, self.status, after=status):
             return False
         async with self.holding():

@@ -1,0 +1,1 @@
+"""Erasing sessions and people: completely, resumably, with a receipt (C20)."""
