@@ -12,25 +12,24 @@ from kipu.context.policy import WindowPolicy
 from kipu.context.tokens import EstimateCounter
 from kipu.errors import (
     ConflictError,
-    InputError,
     KipuError,
     SessionErasedError,
     SessionExistsError,
     SessionNotFoundError,
 )
 from kipu.events import ids
-from kipu.events.boundary import ForkPoint, KeyBoundEvent, SessionInitEvent, StatusChangedEvent
+from kipu.events.boundary import KeyBoundEvent, SessionInitEvent, StatusChangedEvent
 from kipu.events.conversation import UserMessageEvent
 from kipu.events.event import SessionEvent
 from kipu.manager.access import Verb, is_member_at_most, may, verb_of
-from kipu.manager.anchors import anchors_at
 from kipu.manager.cache import SessionCache
 from kipu.manager.criteria import query_of
 from kipu.manager.denials import Denials
 from kipu.manager.erasing.ending import Ending
 from kipu.manager.erasing.eraser import Eraser, Progress, Surroundings
 from kipu.manager.erasing.receipt import Receipt
-from kipu.manager.head_limits import check_settings, check_title, shortened_title
+from kipu.manager.forking import beginning_of_fork
+from kipu.manager.head_limits import check_settings, check_title
 from kipu.manager.history import LiveHistory
 from kipu.manager.holding import Hold, hold_session, release_session
 from kipu.manager.listing import all_heads, list_heads
@@ -226,23 +225,8 @@ class SessionManager(BaseSessionManager):
         self, parent: Session, *, seq: int | None, title: str | None, principal: Principal
     ) -> Session:
         """Return a new session that shares `parent`'s events up to `seq`. Use `Session.fork`."""
-        await parent.refresh()
-        last = parent.history.last_seq
-        at = last if seq is None else seq
-        if not 0 < at <= last:
-            raise InputError(reason=f"session {parent.session_id} has no event {at} to fork at; its last one is {last}")
-        head = parent.head
-        check_title(title)
+        init = await beginning_of_fork(parent, seq=seq, title=title, principal=principal)
         session_id = self.mint("sess")
-        init = SessionInitEvent(
-            owner=principal.id,
-            tenant=principal.tenant,
-            title=title or shortened_title(head.display_title, ending=" (fork)"),
-            metadata=dict(head.metadata),
-            workspace=head.workspace,
-            forked_from=ForkPoint(session_id=parent.session_id, seq=at),
-            inherited={**await anchors_at(parent.history, at), "first_text": head.first_text},
-        )
         await self._begin(session_id, init)
         if await self._ending.is_going(parent.session_id):  # it was not seen by who looked for forks
             await self._ending.take_back(session_id)

@@ -1,0 +1,36 @@
+"""How a fork begins: what it shares, and what it takes over of its parent's row."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kipu.errors import InputError
+from kipu.events.boundary import ForkPoint, SessionInitEvent
+from kipu.manager.anchors import anchors_at
+from kipu.manager.head_limits import check_title, shortened_title
+from kipu.ports.principal import Principal
+
+if TYPE_CHECKING:
+    from kipu.manager.session import Session
+
+
+async def beginning_of_fork(
+    parent: Session, *, seq: int | None, title: str | None, principal: Principal
+) -> SessionInitEvent:
+    """Return the first event of a session that shares `parent`'s events up to `seq` (None: all). Raises: InputError."""
+    await parent.refresh()
+    last = parent.history.last_seq
+    at = last if seq is None else seq
+    if not 0 < at <= last:
+        raise InputError(reason=f"session {parent.session_id} has no event {at} to fork at; its last one is {last}")
+    head = parent.head
+    check_title(title)
+    return SessionInitEvent(
+        owner=principal.id,
+        tenant=principal.tenant,
+        title=title or shortened_title(head.display_title, ending=" (fork)"),
+        metadata=dict(head.metadata),
+        workspace=head.workspace,
+        forked_from=ForkPoint(session_id=parent.session_id, seq=at),
+        inherited={**await anchors_at(parent.history, at), "first_text": head.first_text},
+    )
