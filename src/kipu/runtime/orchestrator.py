@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Protocol
 
 from kipu.errors import SessionNotFoundError
+from kipu.manager.access import Verb
 from kipu.manager.manager import SessionManager
 from kipu.manager.session import Session
 from kipu.ports.principal import Principal
@@ -58,7 +59,7 @@ class Orchestrator:
         Raises: InvalidSessionIdError, SessionErasedError, and what the builder raises.
         """
         try:
-            session = await self._manager.open(session_id, principal=principal)
+            session = await self._manager.open(session_id, principal=principal, verb=Verb.SEND)
         except SessionNotFoundError:
             await self._manager.create_session(session_id, principal=principal)
             session = await self._manager.open(session_id, principal=principal)
@@ -67,9 +68,9 @@ class Orchestrator:
     async def switch_to_session(self, session_id: str, *, principal: Principal | None = None) -> Agent:
         """Load the session, rebuild its window, restore its settings, and return its agent (B43).
 
-        Raises: SessionNotFoundError: a switch begins nothing.
+        Raises: SessionNotFoundError: a switch begins nothing. AccessDeniedError: who only reads runs no agent.
         """
-        session = await self._manager.open(session_id, principal=principal)
+        session = await self._manager.open(session_id, principal=principal, verb=Verb.SEND)
         await session.refresh()
         return await self._kept_agent(session)
 

@@ -9,6 +9,7 @@ from typing import cast
 
 from kipu.errors import SessionNotFoundError
 from kipu.events.event import SessionEvent
+from kipu.manager.access import Verb
 from kipu.manager.loader import item_of
 from kipu.manager.manager import SessionManager
 from kipu.manager.session import Session
@@ -62,12 +63,13 @@ class MessageBus:
         """Put a message into its session's mailbox, durably, and return where it stands (C5).
 
         The same message delivered again (same tenant, channel, account, source message id, revision) is not stored again.
-        Raises: MessageRejectedError (`reject`, or too many wait), InvalidBusyPolicyError, SessionNotFoundError, StoreError.
+        Raises: MessageRejectedError (`reject`, or too many wait), InvalidBusyPolicyError, SessionNotFoundError,
+        AccessDeniedError, StoreError.
         """
         caller = principal or self._manager.principal
         key = event.session_key()
         async with self._places, self._turns.of(f"{caller.tenant}\0{key}"):
-            session = await self._manager.get_or_create(key, principal=caller)
+            session = await self._manager.get_or_create(key, principal=caller, verb=Verb.SEND)
             receipt = await self._take(session, event, caller)
         self._wake(receipt.session_id)
         return receipt
@@ -79,7 +81,7 @@ class MessageBus:
         """
         caller = principal or self._manager.principal
         async with self._places, self._turns.of(f"{caller.tenant}\0{session_id}"):
-            session = await self._manager.open(session_id, principal=caller)
+            session = await self._manager.open(session_id, principal=caller, verb=Verb.SEND)
             receipt = await self._take(session, event, caller)
         self._wake(receipt.session_id)
         return receipt

@@ -12,6 +12,7 @@ from kipu.events.content import Content, TextPart
 from kipu.events.conversation import UserMessageEvent
 from kipu.events.event import SessionEvent, utc_text_us
 from kipu.events.turn import MessageSettledEvent, StopRequestedEvent
+from kipu.manager.access import Verb
 from kipu.manager.session import Session
 from kipu.ports.principal import Principal
 from kipu.runtime.messages.inbound import InboundEvent
@@ -79,18 +80,29 @@ class Receiver:
         if _needs_no_look(policy) and len(session.head.waiting) < self._max_waiting:
             appended, stored = await session.append([message], principal=principal, idempotency_key=key)
             return Receipt(appended.session_id, stored[-1].seq, appended.duplicate, policy)
-        return await self._look_and_take(session, message, policy=policy, key=key, principal=principal)
+        chosen = event.policy is not None
+        return await self._look_and_take(
+            session, message, policy=policy, key=key, principal=principal, sender_chose=chosen
+        )
 
     async def _look_and_take(
-        self, session: Session, message: UserMessageEvent, *, policy: BusyPolicy, key: str | None, principal: Principal
+        self,
+        session: Session,
+        message: UserMessageEvent,
+        *,
+        policy: BusyPolicy,
+        key: str | None,
+        principal: Principal,
+        sender_chose: bool,
     ) -> Receipt:
         while True:
             await session.refresh()
             head, last_seq = session.head, session.history.last_seq
             arriving = self._arrival(message, policy, principal)
+            waiting = await waiting_arrivals(session)
             reception = on_arrival(
                 arriving,
-                waiting=await waiting_arrivals(session),
+                waiting=waiting,
                 open_turn=head.open_turn,
                 parked=head.parked,
                 now_us=arriving.arrived_us,
@@ -102,10 +114,13 @@ class Receiver:
                 if duplicate is not None:
                     return duplicate
                 await self._refuse(session, message, reception=reception, policy=policy, principal=principal)
+            # What the session's or channel's own policy does is its owner's wish; a wish of the sender's is asked for.
+            for verb in _verbs_of(reception, waiting, principal) if sender_chose else ():
+                await session.permit(verb, principal)
             batch = _batch(message, reception, policy=policy, open_turn=head.open_turn)
             try:
                 appended, stored = await session.append(
-                    batch, principal=principal, expected_seq=last_seq, idempotency_key=key
+                    batch, principal=principal, expected_seq=last_seq, idempotency_key=key, verb=Verb.SEND
                 )
             except ConflictError:  # a turn went on, or somebody else came first: look again
                 continue
@@ -162,7 +177,7 @@ class Receiver:
             "source_message_id": message.source_message_id,
             "policy": policy.to_json(),
         }
-        await session.append([NoteEvent(kind=REFUSED_NOTE, data=data)], principal=principal)
+        await session.append([NoteEvent(kind=REFUSED_NOTE, data=data)], principal=principal, verb=Verb.SEND)
         reason = "it is busy" if reception.refusal == "busy" else "as many messages wait already as may"
         raise MessageRejectedError(
             session_id=session.session_id,
@@ -176,6 +191,17 @@ class Receiver:
 def _needs_no_look(policy: BusyPolicy) -> bool:
     """Return True when nothing of the session's state says what is appended: the short way of most messages."""
     return policy.mode in ("followup", "steer") and policy.cap is None
+
+
+def _verbs_of(reception: Reception, waiting: Sequence[Arrival], principal: Principal) -> set[Verb]:
+    """Return what a message does to the work and the messages of others."""
+    settled = {seq for entry in reception.settle for seq in entry.seqs}
+    verbs = set()
+    if any(arrival.seq in settled and arrival.author.principal != principal.id for arrival in waiting):
+        verbs.add(Verb.CANCEL)
+    if reception.stop is not None:
+        verbs.add(Verb.REWIND if reception.stop.startswith("rollback") else Verb.STOP)
+    return verbs
 
 
 def _message(event: InboundEvent, policy: BusyPolicy, *, delivers: bool) -> UserMessageEvent:
