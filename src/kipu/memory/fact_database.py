@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import apsw
 
-from kipu.errors import NewerFormatError, StoreClosedError, StoreCorruptError
+from kipu.errors import EncryptionError, NewerFormatError, StoreClosedError, StoreCorruptError
 from kipu.stores.sqlite.connection import create_file
 from kipu.stores.tables.driver_errors import translated
 from kipu.stores.tables.engine import check_engine
@@ -51,8 +51,7 @@ CREATE TABLE progress (
   session_id TEXT PRIMARY KEY, seq INTEGER NOT NULL, consolidated_seq INTEGER NOT NULL, rewind_seq INTEGER NOT NULL)
   WITHOUT ROWID;
 CREATE TABLE announced (session_id TEXT NOT NULL, token INTEGER NOT NULL, PRIMARY KEY (session_id, token)) WITHOUT ROWID;
-CREATE TABLE forgetting (turn INTEGER NOT NULL);
-INSERT INTO forgetting VALUES (0);
+CREATE TABLE state (is_sealed INTEGER NOT NULL, forgettings INTEGER NOT NULL);
 """
 
 
@@ -62,8 +61,9 @@ class FactDatabase:
     A file that is not there is empty: reading makes none. Without a path it is in this object's memory only.
     """
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, *, is_sealed: bool = False) -> None:
         check_engine()
+        self._is_sealed = is_sealed
         self.place = str(path) if path is not None else ":memory:"
         self._path = path
         self._lock = threading.Lock()
@@ -110,7 +110,7 @@ class FactDatabase:
         if self._connection is None:
             if self._path is not None:
                 create_file(os.path.abspath(self._path))
-            self._connection = _connect(self.place)
+            self._connection = _connect(self.place, is_sealed=self._is_sealed)
         return self._connection
 
     async def close(self) -> None:
@@ -122,29 +122,40 @@ class FactDatabase:
                 connection.close()
 
 
-def _connect(place: str) -> apsw.Connection:
+def _connect(place: str, *, is_sealed: bool) -> apsw.Connection:
     connection = apsw.Connection(place)
     try:
         connection.set_busy_timeout(_BUSY_MS)
         for setting in _SETTINGS:
             connection.execute(f"PRAGMA {setting}").fetchall()
-        _transaction(connection, lambda opened: _prepare(opened, place))
+        _transaction(connection, lambda opened: _prepare(opened, place, is_sealed))
     except BaseException:
         connection.close()
         raise
     return connection
 
 
-def _prepare(connection: apsw.Connection, place: str) -> None:
+def _prepare(connection: apsw.Connection, place: str, is_sealed: bool) -> None:
     found = int(connection.execute("PRAGMA user_version").get)
     application = int(connection.execute("PRAGMA application_id").get)
     if found > FORMAT:
         raise NewerFormatError(store=place, found=found, known=FORMAT, reason="its format is newer")
     if found == FORMAT and application == _APPLICATION:
+        _require_seal(place, is_sealed=is_sealed, found=bool(connection.execute("SELECT is_sealed FROM state").get))
         return
     if connection.execute("SELECT count(*) FROM sqlite_schema").get:
         raise StoreCorruptError(store=place, reason="it is no memory file of Kipu")
     connection.execute(f"{_SCHEMA} PRAGMA application_id = {_APPLICATION}; PRAGMA user_version = {FORMAT};")
+    connection.execute("INSERT INTO state VALUES (?, 0)", (is_sealed,))
+
+
+def _require_seal(place: str, *, is_sealed: bool, found: bool) -> None:
+    if found and not is_sealed:
+        raise EncryptionError(store=place, reason="the memory is sealed, and its store was opened without keys")
+    if is_sealed and not found:
+        raise EncryptionError(
+            store=place, reason="the memory is not sealed, and its store is; seal it with kipu encrypt"
+        )
 
 
 def _transaction(connection: apsw.Connection, work: Callable[[apsw.Connection], T]) -> T:
@@ -161,7 +172,7 @@ def _transaction(connection: apsw.Connection, work: Callable[[apsw.Connection], 
 
 def _zero_gaps(connection: apsw.Connection) -> None:
     scrub(connection)
-    connection.execute("UPDATE forgetting SET turn = turn + 1")
+    connection.execute("UPDATE state SET forgettings = forgettings + 1")
 
 
 def _holds_something(path: Path) -> bool:

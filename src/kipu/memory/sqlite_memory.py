@@ -33,8 +33,8 @@ _NOTHING: tuple[int, dict[str, int]] = (0, {})
 class SqliteMemory:
     """Keep facts durably for any number of processes. The file is made with the first of them."""
 
-    def __init__(self, path: Path | None) -> None:
-        self._database = FactDatabase(path)
+    def __init__(self, path: Path | None, *, is_sealed: bool = False) -> None:
+        self._database = FactDatabase(path, is_sealed=is_sealed)
         self.place = self._database.place
 
     # ---- following the logs ----------------------------------------------------------------------------------------
