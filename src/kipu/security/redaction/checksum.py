@@ -74,6 +74,14 @@ def is_jwt(token: bytes) -> bool:
     return isinstance(header, dict) and ("alg" in header or "enc" in header or "typ" in header)
 
 
+def is_coded_jwt(token: bytes) -> bool:
+    """Return True for base64 of a token of three parts."""
+    try:
+        return is_jwt(base64.b64decode(token + b"=" * (-len(token) % 4), altchars=b"-_" if b"-" in token or b"_" in token else None))
+    except (binascii.Error, ValueError):
+        return False
+
+
 def decoded_json(text: bytes) -> Any:
     """Return the JSON value that is written in base64, None where there is none."""
     try:

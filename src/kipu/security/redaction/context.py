@@ -14,6 +14,7 @@ from kipu.security.redaction.plausible import (
     is_password,
     is_plausible,
     is_random,
+    is_reference,
     is_stand_in,
 )
 from kipu.security.redaction.rule import Rule, Tier
@@ -52,7 +53,8 @@ BETWEEN = r"['\"\]\\]{0,4}[ \t]{0,8}(?:=>|:=|[:=]|\xef\xbc\x9a)[ \t]{0,8}(?:!str
 _QUOTED = (
     r"[rbfu]?(?:\"((?:[^\"\\\n]|\\[^\n]){4,})\"|'((?:[^'\\\n]|\\[^\n]){4,})')|`([^`\n]{4,})`|\\\"([^\"\\\n]{4,})\\\""
 )
-_BARE = r"([^\s\"'`,;&<>|(){}\[\]\\]{4,})"
+# A sign within it belongs to it where it goes on right behind: `Password=Le,S0`, but not `f(password=x)` and not `a=x, b=y`.
+_BARE = r"([^\s\"'`,;&<>|(){}\[\]\\]{4,}(?:[,(){}\[\]|][^\s\"'`,;&<>|(){}\[\]\\=:]{2,})*)"
 WORDY = r"([A-Za-z0-9_-]{0,24})"
 
 
@@ -61,6 +63,7 @@ def _name_goes_on(data: bytes, span: tuple[int, int]) -> bool:
 
 
 def is_token(value: bytes) -> bool:
+    """Judge what something is set to that is named a token: chance, and no name and no call of a program."""
     return (
         len(value) >= 16
         and is_random(value)
@@ -95,9 +98,10 @@ def is_said(value: bytes) -> bool:
 
 def is_set(value: bytes) -> bool:
     """Judge what a variable of an environment is set to: weaker words than in programs, but no name and no path."""
-    named = is_stand_in(value) or value[:1] in b"/~.%{(@*&\\" or b"(" in value or b"://" in value
     return (
-        not named
+        not is_stand_in(value)
+        and not is_reference(value)
+        and b"(" not in value
         and classes_in(value) >= 2
         and entropy_bits(value) >= 2.2
         and not (is_identifier(value) and value[-1:].isalpha())
@@ -126,7 +130,7 @@ LONG_ASSIGNMENT = _NAME_AND_SIGN + _NO_WORD + rb"(?:[rbfu](?=['\"])|!str )?['\"`
 _ASSIGNED_LONG = re.compile(LONG_ASSIGNMENT)
 _VARIABLE = re.compile(rb"(?:PASS(?:WORD|WD|PHRASE)?|PWD)(?:_[A-Z0-9]{1,20})?=")
 _SPOKEN = re.compile(
-    rb"(?:[pP][aA][sS][sS](?:[wW]ord|WORD|phrase|code)?|[\xe5\xaf\x86\xe7\xa0\x81\x8f\xa3\xbb\xa4]{6})\s{0,2}[ \xef\xe6\xe4]",
+    rb"(?:[pP][aA][sS][sS](?:[wW]or[dt]|WORD|phrase|code)?|[\xe5\xaf\x86\xe7\xa0\x81\x8f\xa3\xbb\xa4]{6})\s{0,2}[ \xef\xe6\xe4]",
     re.IGNORECASE,
 )
 VALUE = f"(?:{_QUOTED}|{_BARE})"
@@ -135,8 +139,8 @@ _FLAGS = ("--password", "--passwd", "--pass", "--token", "--secret", "--api-key"
           "--client-secret", "--auth-token", "--access-token")  # fmt: skip
 NAMED = frozenset({"password", "token", "key", "strong-key"})  # rules whose first group is what the name goes on with
 
-_SAID = r"(?i:pass(?:word|phrase|code)?|\xe5\xaf\x86\xe7\xa0\x81|\xe5\x8f\xa3\xe4\xbb\xa4)\s{0,2}"
-_IS = r"(?: is |\xef\xbc\x9a|\xe6\x98\xaf|\xe4\xb8\xba)\s{0,2}"
+_SAID = r"(?i:pass(?:word|wort|phrase|code)?|\xe5\xaf\x86\xe7\xa0\x81|\xe5\x8f\xa3\xe4\xbb\xa4)\s{0,2}"
+_IS = r"(?: is | was | ist | es | est |\xef\xbc\x9a|\xe6\x98\xaf|\xe4\xb8\xba)\s{0,2}"
 _WORD = r"['\"`]?([!#-&(-\[\]-_a-~]{5,})"
 _SCHEME = r"(?:(?i:bearer|token|basic|bot|ssws|apikey|key|digest|negotiate|geniekey)\s{1,2})?"
 _AWS = "aws_secret_access_key|aws_secret_key|aws_secret|secretaccesskey|secret_access_key"

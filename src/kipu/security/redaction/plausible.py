@@ -22,6 +22,10 @@ _KINDS = bytes(
     97 if 97 <= byte <= 122 else 65 if 65 <= byte <= 90 else 48 if 48 <= byte <= 57 else 45 for byte in range(256)
 )
 _MEMBER = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)+")
+_REFERENCE = re.compile(
+    rb"\$[A-Za-z_({]|\{\{?|<[^>]*>?\Z|%[(sdrA-Za-z]|~?\.{0,2}/|&[a-zA-Z]+;|\*+\Z|[A-Za-z]:\\|#\{|@[A-Za-z_]+\Z|\[[^]]*\]?\Z|\(|:[a-z_]+\Z|\.[a-z_.]+\Z"
+)
+_CAMEL = re.compile(rb"[A-Za-z]{2,30}[0-9]{1,5}[A-Z][A-Za-z]{2,60}")
 _NUMBER = re.compile(rb"[0-9.,:+-]+")
 _HEX = re.compile(rb"(?:0x)?[0-9a-fA-F-]+")
 
@@ -52,14 +56,18 @@ def is_random(text: bytes) -> bool:
     """Return True for what no person writes: letters and digits mixed as chance does."""
     if len(text) < 12 or not _CLASSES[2].search(text) or not is_plausible(text):
         return False
+    if classes_in(text) >= 3 and changes_of(text) >= 0.45:  # so short a text may say a letter twice
+        return True
     return entropy_bits(text) >= (3.0 if _HEX.fullmatch(text) else 3.3 if len(text) >= 16 else 3.1)
 
 
 def is_password(text: bytes) -> bool:
     """Return True for what may be a password and is no name, path, call or variable of a program."""
-    if len(text) < 6 or is_stand_in(text) or text[:1] in b"$<{(%*/~&[@:.,;\\|`#":
+    if len(text) < 6 or is_stand_in(text) or is_reference(text):
         return False
-    if text[-1:] in b"({[,:" or b"(" in text or b"${" in text or b"{{" in text or b"://" in text:
+    if text[:1] in b"$<{(%*/~&[@:.,;\\|`#" and (len(text) < 8 or classes_in(text) < 4 or b" " in text or b"/" in text):
+        return False
+    if text[-1:] in b"({[,:" or b"(" in text:
         return False
     if _NUMBER.fullmatch(text) or _DOTTED.fullmatch(text):
         return False
@@ -68,15 +76,21 @@ def is_password(text: bytes) -> bool:
     return classes_in(text) >= 2 and entropy_bits(text) >= 2.2
 
 
+def is_reference(text: bytes) -> bool:
+    """Return True for what stands for a value that is elsewhere: `$NAME`, `${…}`, `{{…}}`, `%(name)s`, `<name>`, a path, a URL."""
+    return _REFERENCE.match(text) is not None or b"${" in text or b"{{" in text or b"://" in text
+
+
 def is_identifier(text: bytes) -> bool:
     """Return True for names as programs have them: letters with dots, dashes and underscores between, at most a digit behind."""
     short = text[:200]
     if _IDENTIFIER.fullmatch(short) or _SNAKE.fullmatch(short):
         return True
-    return _MEMBER.fullmatch(short) is not None and changes_of(short) < 0.3
+    return (_MEMBER.fullmatch(short) or _CAMEL.fullmatch(short)) is not None and changes_of(short) < 0.3
 
 
 def changes_of(text: bytes) -> float:
     """Return how often small letters, capitals and digits follow one of another kind: 0.62 by chance, below 0.3 in names."""
     kinds = text.translate(_KINDS)
-    return sum(map(ne, kinds, kinds[1:])) / max(1, len(text) - 1)
+    changes: int = sum(map(ne, kinds, kinds[1:]))
+    return changes / max(1, len(text) - 1)

@@ -7,7 +7,7 @@ import binascii
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from kipu.errors import ConfigurationError
 from kipu.security.redaction import context, surroundings
@@ -35,6 +35,7 @@ FORMATS: tuple[Rule, ...] = (
 CONTEXTS: tuple[Rule, ...] = (*context.RULES, *surroundings.RULES)
 SHORTEST = 6
 _MOST_PASSES = 64
+_AGAIN = 512  # bytes on both sides of what was replaced that are looked at again
 _TEXT_MEDIA = (
     "text/",
     "application/json",
@@ -70,6 +71,15 @@ class RedactionPolicy:
             chosen += TEMPORARY_PATHS if self.temporary_paths else ()
             chosen += INTERNAL_ADDRESSES if self.internal_addresses else ()
         return [rule for rule in chosen if rule.name not in self.excluded]
+
+
+class Replaced(NamedTuple):
+    """What was taken out of a text, where and under which rule."""
+
+    at: int
+    length: int  # of what stands there now
+    rule: str
+    secret: str
 
 
 class Redactor:
@@ -197,26 +207,47 @@ class Redactor:
         if not replaced:
             return text
         by_rule: dict[str, list[str]] = {}
-        for rule, secret in replaced:
-            by_rule.setdefault(rule, []).append(secret)
+        for each in replaced:
+            by_rule.setdefault(each.rule, []).append(each.secret)
         findings += [Finding(path, rule, len(found), self._sealed(found)) for rule, found in by_rule.items()]
         return data.decode("utf-8", "surrogatepass")
 
-    def _replaced(self, data: bytes, *, places: bool) -> tuple[bytes, list[tuple[str, str]]]:
-        """Return the text until nothing more is found in it: what stands beside a secret may be one without it."""
-        replaced: list[tuple[str, str]] = []
+    def _replaced(self, data: bytes, *, places: bool) -> tuple[bytes, list[Replaced]]:
+        """Return the text until nothing more is found in it, and what was taken out, in the order of the text.
+
+        What stands beside a secret may be one without it, so after the first look those places are looked at again.
+        """
+        replaced: list[Replaced] = []
+        windows = [(0, len(data))]
         for _ in range(_MOST_PASSES):
-            spans = self.spans(data, places=places)
+            spans = [
+                span._replace(start=span.start + first, end=span.end + first)
+                for first, last in windows
+                for span in self.spans(data[first:last] if last - first < len(data) else data, places=places)
+            ]
             if not spans:
                 break
-            parts, at = [], 0
-            for span in spans:
-                secret = data[span.start : span.end].decode("utf-8", "replace")
-                replaced.append((span.rule, secret))
-                parts += [data[at : span.start], self.replacement(span.rule, secret).encode()]
-                at = span.end
-            data = b"".join([*parts, data[at:]])
+            data, replaced = self._without(data, spans, before=replaced)
+            windows = windows_around(data, [(each.at, each.at + each.length) for each in replaced])
         return data, replaced
+
+    def _without(self, data: bytes, spans: Sequence[Span], *, before: list[Replaced]) -> tuple[bytes, list[Replaced]]:
+        """Return the text with these spans replaced, and everything that was, at the places where it stands now."""
+        parts: list[bytes] = []
+        now: list[Replaced] = []
+        rest = list(reversed(before))
+        at = shift = 0
+        for span in spans:
+            while rest and rest[-1].at < span.start:
+                now.append(rest[-1]._replace(at=rest.pop().at + shift))
+            secret = data[span.start : span.end].decode("utf-8", "replace")
+            mark = self.replacement(span.rule, secret).encode()
+            now.append(Replaced(span.start + shift, len(mark), span.rule, secret))
+            parts += [data[at : span.start], mark]
+            at = span.end
+            shift += len(mark) - (span.end - span.start)
+        now += [each._replace(at=each.at + shift) for each in reversed(rest)]
+        return b"".join([*parts, data[at:]]), now
 
     def spans(self, data: bytes, *, places: bool = True) -> list[Span]:
         """Return where the secrets of a UTF-8 text are."""
@@ -241,6 +272,20 @@ class Redactor:
 
     def _sealed(self, secrets: Sequence[str]) -> tuple[str, ...]:
         return () if self._seal is None else tuple(self._seal(secret) for secret in secrets)
+
+
+def windows_around(data: bytes, places: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the lines around these places, with more on both sides, each byte once."""
+    windows: list[tuple[int, int]] = []
+    for start, end in places:
+        first = data.rfind(b"\n", 0, max(0, start - _AGAIN)) + 1
+        last = data.find(b"\n", end + _AGAIN)
+        last = len(data) if last < 0 else last + 1
+        if windows and first <= windows[-1][1]:
+            windows[-1] = (windows[-1][0], max(last, windows[-1][1]))
+        else:
+            windows.append((first, last))
+    return windows
 
 
 def _secret_of_pair(value: Mapping[str, Any]) -> str | None:

@@ -18,10 +18,6 @@ from kipu.security.redaction.plausible import (
 )
 from kipu.security.redaction.rule import Rule, Tier
 
-_KEY = r"(?:api|access|secret|private|auth|account|client|shared|master|signing|encryption)[_. -]?key"
-_WORD = rf"(?:pass(?:word|wd|phrase|code)?|pwd|secret|token|credential|{_KEY})"
-_NAME = rf"[A-Za-z0-9_.:-]{{0,48}}(?i:{_WORD})[A-Za-z0-9_-]{{0,24}}"
-_PLAIN = r"([^\s'\"\\,;]{4,})"
 # Words before "key" that no table and no cache has.
 _STRONG = (
     "secret", "private", "auth", "signing", "encryption", "master", "admin", "license", "account", "shared", "subscription",
@@ -29,6 +25,10 @@ _STRONG = (
     "hmac", "jwt", "webhook", "service", "session", "management", "send", "crypto", "project", "rest", "aes", "security", "site",
     "recaptcha", "sdk", "product", "instrumentation", "user", "identity", "push", "vapid", "host", "tls", "ssl", "root",
 )  # fmt: skip
+_KEY = rf"(?:(?:api|access|{'|'.join(_STRONG)})[_. -]?key)"
+_WORD = rf"(?:pass(?:word|wd|phrase|code)?|pwd|secret|token|credential|{_KEY})"
+_NAME = rf"[A-Za-z0-9_.:-]{{0,48}}(?i:{_WORD})[A-Za-z0-9_-]{{0,24}}"
+_PLAIN = r"([^\s'\"\\,;]{4,})"
 _FOREIGN = (
     "contraseña", "contrasena", "mot de passe", "senha", "kennwort", "wachtwoord", "пароль", "Пароль", "パスワード", "비밀번호",
     "hasło", "密碼", "密码", "口令", "令牌", "密钥", "密鑰",
@@ -59,6 +59,11 @@ def _chosen(value: bytes) -> bool:
 
 def _granting(value: bytes) -> bool:
     return is_random(value) and not is_identifier(value) and classes_in(value) >= 2
+
+
+def _is_hook(value: bytes) -> bool:
+    """Return True where a part of the path is chance: who knows it may call."""
+    return any(len(part) >= 20 and _granting(part) for part in value.split(b"/"))
 
 
 def _is_cookie(value: bytes) -> bool:
@@ -105,6 +110,12 @@ _DEVICES = "|".join(
 
 RULES = (
     _beside(
+        "hook-url",
+        ("hook/", "hooks/", "hookb2/"),
+        r"(?i:hook(?:s|b2)?)/((?:[A-Za-z0-9_.~@-]{1,80}/){0,5}[A-Za-z0-9_.~-]{12,}(?:/[A-Za-z0-9_.~-]{1,80}){0,3})",
+        check=_is_hook,
+    ),
+    _beside(
         "strong-key",
         tuple(f"{word}{sign}key" for word, sign in product(_STRONG, ("_", "-", "", " "))),
         rf"(?i:(?:{'|'.join(_STRONG)})[_ -]?key){WORDY}{BETWEEN}{VALUE}",
@@ -120,7 +131,7 @@ RULES = (
     _beside(
         "secret-beside",
         ("password", "passwd", "passphrase", "secret", "token", "api_key", "apikey", "api-key", "api key", "access_key",
-         "auth_key", "_pass'", '_pass"', "_salt"),
+         "_pass'", '_pass"', "_salt", *(f"{word}{sign}key" for word, sign in product(_STRONG, ("_", "-", "")))),
         rf"(?i:{_WORD}|_salt)[A-Za-z0-9_-]{{0,24}}(?:['\"]\s{{0,3}},\s{{0,3}}(?:\"([^\"\n\\]{{6,}})\"|'([^'\n\\]{{6,}})')"
         r"|[`*]{0,2}\s{0,40}\|\s{0,4}`?([^\s|`'\"\\]{6,})`?\s{0,40}(?:\||\r?\n)"
         rf"|['\"]?(?: is | was | {_bytes('是')} ?|{_bytes('是')} ?)['\"`]?([A-Za-z0-9_.+/=~-]{{15,}}[A-Za-z0-9=_-]))",
@@ -129,10 +140,11 @@ RULES = (
     ),
     _beside(
         "element-secret",
-        ("password>", "passwd>", "passphrase>", "secret>", "token>", "apikey>", "api_key>", "api-key>", "accesskey>", "secretkey>",
-         "privatekey>", "credential>", "authkey>", "access_key>", "secret_key>"),
-        r"(?i:[a-z_-]{5,12})>\s{0,8}(?:<!\[CDATA\[)?([^<>\s\]\\'\"]{5,})(?:\]\]>)?\s{0,8}</",
+        ("password>", "passwd>", "passphrase>", "secret>", "token>", "key>", "credential>"),
+        rf"<{_NAME}>" r"\s{0,8}(?:<!\[CDATA\[)?([^<>\s\]\\'\"]{5,})(?:\]\]>)?\s{0,8}</",
         check=_weak_or_token,
+        lead=64,
+        gate=rb"[A-Za-z_]+>\s{0,8}(?:<!\[CDATA\[)?[^<>\s]{5}",
     ),
     _beside(
         "attribute-secret",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from kipu.security.redaction.checksum import is_jwt
+import re
+
+from kipu.security.redaction.checksum import is_coded_jwt, is_jwt
 from kipu.security.redaction.plausible import entropy_bits, is_stand_in
 from kipu.security.redaction.rule import Rule, Tier, shape
 
@@ -23,11 +25,15 @@ def _is_url_password(found: bytes) -> bool:
     low = found.lower()
     if low in _TRIVIAL or (is_stand_in(found) and len(found) > 3):
         return False
-    return len(found) >= 3 and found[:1] not in b"$%{<[(*\\" and found[-1:] not in b"}>)"
+    return len(found) >= 3 and not _PLACE.match(found) and found[-1:] not in b"}>)"
+
+
+_PLACE = re.compile(rb"[$\{<\[(*\\]|%(?![0-9A-Fa-f]{2})")
 
 
 RULES = (
     shape("jwt", "eyJ", pattern=r"eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{16,}(?:\.[A-Za-z0-9_-]+){0,2}", check=is_jwt),
+    shape("jwt-in-base64", "ZXlK", pattern=r"ZXlK[A-Za-z0-9+/_-]{60,}={0,2}", check=is_coded_jwt),
     Rule("private-key", ("-----BEGIN ",),
          r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?:(?:[^-]|-[^-])*-----END [A-Z0-9 ]{0,60}-----"
          r"|(?:[A-Za-z0-9+/=:,.()\s]|-[^-]|\\[nr])*)",

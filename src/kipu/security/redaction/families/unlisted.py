@@ -15,7 +15,7 @@ _UUID = re.compile(
 )
 # What makers write into the name of a token and nobody into that of a hash, a picture or a release.
 _TELLING = re.compile(
-    rb"(?:.*[_.-])?(?:[a-z0-9]{0,12}(?:key|token|secret|apikey)|[a-z]{0,4}(?:pat|tok|sk|rk)|sec|live|priv|prv|auth|oauth|api_[a-z0-9]{1,8})"
+    rb"(?:.*[_.-])?(?:[a-z0-9]{0,12}(?:key|token|secret|apikey)|[a-z]{0,4}(?:pat|tok|sk|rk|pk)|sec|live|priv|prv|auth|oauth|api_[a-z0-9]{1,8})"
     rb"(?:[_.-][a-z]{1,4}[0-9]?|[_.-]v?[0-9]{1,2})?\Z",
     re.IGNORECASE,
 )
@@ -28,6 +28,17 @@ _SHAPES = re.compile(
     rb"[a-f0-9]{32}-[a-f0-9]{8}-[a-f0-9]{8}|[A-Za-z0-9]{64}_[A-Za-z0-9]{4}_[a-f0-9]{8}-(?:[a-f0-9]{4}-){3}[a-f0-9]{12}"
     rb"|[MNO][A-Za-z0-9_-]{22,28}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,40}"
 )
+# Short words before a hash or an id that grants nothing; what is short and none of them is a maker's mark.
+_ORDINARY = frozenset(
+    b"img tmp obj sha git run job id ids uid gid pid file page node user data test blob ref tag env log app req msg doc col row svg css js"
+    b" lib src dir pkg bin map var fn str int hex md5 rev ver etag web api net sub top new old cs ns vm db tbl idx item list type name time"
+    b" date task step trace span sess call tool txn tx op ev evt cell grp org team acct cus cust inv sub prod sku ord pi in seti evt cn src"
+    b" font icon main chunk chat rsp resp run thread asst msg batch ft vs part pip npm yarn nix deb rpm iso zip tar gz v1 v2 v3 v4 build fp"
+    b" i-0 vpc ami eni sg rtb igw acl vol snap eip nat pcx cgw vgw lt asg tgw rds efs role aida arn ulid uuid guid nano cuid ksuid hash sri"
+    b" cid did bag pack loose wip feat fix rel beta dev test prod stage live next head base orig copy back bak part seg layer image mtr cgi"
+    b" cosa bios boot dm ata wwn nvme scsi usb pci mmc eui nguid md lv vg pv crypt luks swap root home srv opt use lnx win mac ios".split()
+)
+_ULID = re.compile(rb"0[0-9][0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{24}")
 _HASH_NAMES = (b"sha", b"md5", b"h1", b"blake", b"crc", b"nonce", b"chunk", b"linux", b"cpython", b"rustc")
 
 
@@ -58,7 +69,7 @@ def _is_prefixed(run: bytes) -> bool:
     if len(body) < 20 and at > 20:  # `name_body_checksum`
         before = max(name.rfind(b"_"), name.rfind(b"-"))
         name, body = (name[:before], name[before + 1 :]) if before > 0 else (b"", b"")
-    if len(name) <= 24 and len(body) >= 20 and _is_body(name, body):
+    if len(name) <= 24 and len(body) >= 20 and _is_body(name, body, sign=run[len(name) : len(name) + 1]):
         return True
     first = min(place for place in (run.find(b"_"), run.find(b"-")) if place >= 0)
     head, rest = run[:first], run[first + 1 :]
@@ -67,14 +78,22 @@ def _is_prefixed(run: bytes) -> bool:
     )
 
 
-def _is_body(name: bytes, body: bytes) -> bool:
+def _is_mark(name: bytes) -> bool:
+    """Return True for short parts none of which is an ordinary word: `slk`, `bb_pr`, `p8e`."""
+    parts = re.split(rb"[_.-]", name.lower())
+    return len(parts) <= 3 and all(1 < len(part) <= 5 and not part.isdigit() and part not in _ORDINARY for part in parts)
+
+
+def _is_body(name: bytes, body: bytes, *, sign: bytes) -> bool:
     telling = _TELLING.match(name) is not None
     if _HEX.fullmatch(body):
-        return telling and not body.isdigit() and entropy_bits(body) >= 3.0
+        return (telling or (sign == b"_" and len(body) >= 30 and _is_mark(name))) and not body.isdigit() and entropy_bits(body) >= 3.0
     if not body.isalnum():
         return False
     if body.islower() or body.isupper():
-        return telling and len(body) >= 24 and changes_of(body) >= 0.22 and entropy_bits(body) >= 3.6
+        least = 24 if telling else 26
+        known = telling or (_is_mark(name) and not _ULID.fullmatch(body) and changes_of(body) >= 0.3)
+        return known and len(body) >= least and changes_of(body) >= 0.22 and entropy_bits(body) >= 3.6
     least = 0.34 if telling else 0.42
     return (telling or len(body) >= 30) and len(name) >= 1 and changes_of(body) >= least and entropy_bits(body) >= 3.7
 
@@ -103,6 +122,8 @@ def _is_dotted(run: bytes) -> bool:
     chances = [part for part in parts if _is_chance_part(part)]
     if parts[-1] not in chances:
         return False
+    if len(parts) == 2 and _TELLING.match(parts[0]):
+        return True
     return len(chances) >= 2 or (len(parts[-1]) >= 28 and len(parts[0]) <= 6 and parts[0].isalnum())
 
 
