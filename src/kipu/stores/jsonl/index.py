@@ -179,6 +179,7 @@ class Index:
             heads.begin()
             yield
             self.sql("COMMIT")
+            heads.committed()
         except BaseException:
             heads.forget()
             if heads.connection.in_transaction:

@@ -7,7 +7,7 @@ import builtins
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from kipu.errors import (
     BlobNotFoundError,
@@ -51,21 +51,21 @@ from kipu.stores.jsonl.erasing import erase_session, finish_erasures
 from kipu.stores.jsonl.failure import translating
 from kipu.stores.jsonl.layout import local_index_folder, prepare_root
 from kipu.stores.jsonl.lease import LeaseState, lease_of
+from kipu.stores.jsonl.letting_go import offload_lines, reload_lines
 from kipu.stores.jsonl.log import LogView
 from kipu.stores.jsonl.queue import CommitQueue
 from kipu.stores.jsonl.settings import BUFFER_S, FORMAT, LOSS_WINDOWS, SEGMENT_BYTES, Durability, Settings
 from kipu.stores.jsonl.shared import adopt_records, read_page
 from kipu.stores.jsonl.shelf import WAIT_S, OpenLog, Shelf
 from kipu.stores.jsonl.spool import Spool
-from kipu.stores.jsonl.tracking import Tracker
+from kipu.stores.jsonl.tracking import QUICK_EVENTS, Tracker
 from kipu.stores.jsonl.verifying import verify_store
 from kipu.stores.leasing import claimed, released, renewed
+from kipu.stores.offloading import refuse_archived
 from kipu.stores.paging import page_size
 from kipu.stores.tables import engine, head_table
 
 T = TypeVar("T")
-# Pages above this are read in a thread: they take longer than a hop.
-_PAGE_IN_PLACE = 256
 
 
 class JsonlStore:
@@ -230,6 +230,9 @@ class JsonlStore:
         """Return at most `limit` own events with after < seq <= until: the first ones, or the last, newest first."""
         limit = page_size(limit)
         opened, view = await self._view(session_id)
+        refuse_archived(
+            {"session_id": session_id, **view.row}, after=after, until=until, limit=limit, backwards=backwards
+        )
         last = view.last_seq if until is None else until
 
         def page(current: LogView) -> list[StoredEvent]:
@@ -237,7 +240,7 @@ class JsonlStore:
 
         with translating(self._settings.url):
             try:
-                return page(view) if limit <= _PAGE_IN_PLACE else await asyncio.to_thread(page, view)
+                return page(view) if limit <= QUICK_EVENTS else await asyncio.to_thread(page, view)
             except (StoreCorruptError, FileNotFoundError):
                 return page(await asyncio.to_thread(self._desk.looked_at_anew, session_id))
 
@@ -292,7 +295,8 @@ class JsonlStore:
 
     def _events_after(self, session_id: str) -> Callable[[int], Awaitable[FollowPage[int]]]:
         async def read_page(place: int) -> FollowPage[int]:
-            return session_page(await self.read(session_id, after=place), after=place, limit=MAX_PAGE)
+            events = await self.read(session_id, after=place, limit=QUICK_EVENTS)
+            return session_page(events, after=place, limit=QUICK_EVENTS)
 
         return read_page
 
@@ -434,6 +438,39 @@ class JsonlStore:
 
         with translating(self._settings.url):
             return await asyncio.to_thread(take, WAIT_S)
+
+    async def offload(
+        self, session_id: str, *, until: int, blobs: Sequence[str], archive: Mapping[str, Any], lease: Lease
+    ) -> None:
+        """Let go of the session's lines and of these blobs; its head stays, and what is searched for."""
+        self._check_writable()
+        await self._queue.drain()
+        with translating(self._settings.url):
+            await asyncio.to_thread(
+                offload_lines, self._shelf, session_id, until=until, blobs=blobs, archive=archive, lease=lease
+            )
+
+    async def reload(
+        self,
+        session_id: str,
+        events: Sequence[StoredEvent] = (),
+        *,
+        lease: Lease,
+        complete: bool = False,
+        archive: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Take lines back, out of sight until it is `complete`."""
+        self._check_writable()
+        with translating(self._settings.url):
+            await asyncio.to_thread(
+                reload_lines,
+                self._shelf,
+                session_id,
+                events=events,
+                lease=lease,
+                complete=complete,
+                archive=archive,
+            )
 
     async def erase(self, session_id: str, *, lease: Lease) -> ErasureReceipt:
         """Remove everything of the session and leave a tombstone."""

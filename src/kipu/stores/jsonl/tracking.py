@@ -7,10 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 from kipu.errors import SessionNotFoundError
-from kipu.ports.store import MAX_PAGE, StoredEvent
+from kipu.ports.store import StoredEvent
 from kipu.stores.follow import FollowPage
 from kipu.stores.jsonl.changes import ChangeNotes
 from kipu.stores.jsonl.desk import Desk
+
+# Pages above this are read in a thread: they take longer than a hop.
+QUICK_EVENTS = 256
 
 
 class Tracker:
@@ -30,13 +33,13 @@ class Tracker:
         """Return events that nobody has been given yet. The place is known here: there is one for each session."""
         await self._look()
         page: list[StoredEvent] = []
-        while self._waiting and len(page) < MAX_PAGE:
+        while self._waiting and len(page) < QUICK_EVENTS:
             session_id = self._waiting[0]
             events = await self._events(session_id)
             if events:
                 self._seen[session_id] = events[-1].seq
                 page.extend(events)
-            if len(events) < MAX_PAGE:
+            if len(events) < QUICK_EVENTS:
                 self._waiting.pop(0)
         return FollowPage(page, None, bool(self._waiting))
 
@@ -50,7 +53,9 @@ class Tracker:
 
     async def _events(self, session_id: str) -> list[StoredEvent]:
         try:
-            events: list[StoredEvent] = await self._read(session_id, after=self._seen.get(session_id, 0))
+            events: list[StoredEvent] = await self._read(
+                session_id, after=self._seen.get(session_id, 0), limit=QUICK_EVENTS
+            )
         except SessionNotFoundError:
             return []
         return events

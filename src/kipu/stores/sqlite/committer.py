@@ -290,6 +290,7 @@ class Committer:
                     job.error = refusal
             start_s = time.perf_counter()
             self._connection.execute("COMMIT")
+            heads.committed()
         except BaseException as error:
             self._roll_back()
             if not isinstance(error, Exception):

@@ -16,22 +16,26 @@ _MOST_KEPT = 1_024
 class Heads:
     """Read and change heads inside the transactions of one connection; what it knows holds while nobody else commits.
 
-    Whoever holds a transaction calls `begin` first in it, and `forget` when it is rolled back. Every change of a head goes
-    through here, or what is known is wrong.
+    Whoever holds a transaction calls `begin` first in it, `committed` after its COMMIT, and `forget` when it is rolled back.
+    Every change of a head goes through here, or what is known is wrong.
     """
 
     def __init__(self, connection: apsw.Connection, *, store: str) -> None:
         self.connection = connection
         self._store = store
         self._rows: dict[str, HeadRow] = {}
-        self._version: object = None
+        self._version = 0
 
     def begin(self) -> None:
         """Forget what is known where another connection has committed since the last transaction."""
-        version = self.connection.execute("PRAGMA data_version").fetchone()
+        version = self.connection.data_version()
         if version != self._version:
             self._rows.clear()
             self._version = version
+
+    def committed(self) -> None:
+        """Go on from what this connection has committed itself. Nobody else's commit is seen before the next transaction."""
+        self._version = self.connection.data_version()
 
     def forget(self) -> None:
         """Forget what is known: it was rolled back, or changed beside this object."""
