@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl, quote, unquote
 
 from kipu.errors import ConfigurationError, StoreUrlError
@@ -21,14 +22,18 @@ from kipu.stores.host import SystemClock, SystemEntropy, SystemLiveness, this_pr
 
 if TYPE_CHECKING:
     from kipu.context.policy import WindowPolicy
+    from kipu.manager.erasing.eraser import Surroundings
     from kipu.manager.manager import SessionManager
+    from kipu.memory.memory import Memory
     from kipu.ports.model import ModelClient
     from kipu.runtime.agent_builder import AgentSettings, MoreTools, OpenModel
     from kipu.runtime.runtime import Runtime
+    from kipu.sealing.converting import StorePlace
     from kipu.security.key_finder import KeyFinder
     from kipu.security.key_provider import KeySource
     from kipu.security.redaction.redactor import RedactionPolicy, Redactor
 
+T = TypeVar("T")
 TOKEN_COUNTERS = ("estimate", "exact")
 DURABILITIES = ("fsync", "buffered", "os")
 _URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<place>[^?]*)(\?(?P<query>.*))?", re.DOTALL)
@@ -143,6 +148,59 @@ def vault_path(parsed: StoreUrl) -> Path | None:
     return None if parsed.kind == "memory" else parsed.path.with_name(f"{parsed.path.name}.keys")
 
 
+def store_place(url: str) -> StorePlace:
+    """Return the store at `url` as files, to encrypt or decrypt it in place (`kipu.sealing.converting`).
+
+    Raises: InputError: it has no files, or a fallback that may hold what is not merged.
+    """
+    from kipu.errors import InputError
+    from kipu.sealing.converting import StorePlace
+
+    parsed = StoreUrl.parse(url)
+    if "fallback" in parsed.settings:
+        raise InputError(reason="name the store without its fallback, after everything in that was merged")
+    clock, liveness = SystemClock(), SystemLiveness()
+    # Each copy is put on the medium as a whole before it takes the store's name.
+    settings = {name: value for name, value in parsed.settings.items() if name not in _SEALING} | {"durability": "os"}
+
+    async def open_plain(path: Path) -> EventStore:
+        elsewhere = StoreUrl(f"{parsed.kind}:///{path}", parsed.kind, path, settings)
+        return await _open_plain(elsewhere, clock=clock, liveness=liveness)
+
+    return StorePlace(url, parsed.kind, parsed.path, open_plain=open_plain)
+
+
+async def look_inside(url: str, question: Callable[[EventStore], Awaitable[T]]) -> T:
+    """Return what `question` makes of the store at `url` as somebody without keys sees it."""
+    store = await _open_plain(StoreUrl.parse(url), clock=SystemClock(), liveness=SystemLiveness())
+    try:
+        return await question(store)
+    finally:
+        await store.close()
+
+
+async def begin_encrypted(
+    url: str, keys: KeySource, *, source: str, chain: bool = False, fields: str | None = None
+) -> None:
+    """Make the store at `url`, which holds nothing, an encrypted one that remembers `source` as the name of its key.
+
+    Raises: StoreUrlError, EncryptionError, StoreError.
+    """
+    from kipu.sealing.converting import ring_of
+    from kipu.sealing.opening import open_sealed
+
+    parsed = StoreUrl.parse(url)
+    settings = {**parsed.settings, **({"chain": "on"} if chain else {}), **({"fields": fields} if fields else {})}
+    open_plain = partial(_open_plain, parsed, clock=SystemClock(), liveness=SystemLiveness())
+    store = await open_sealed(
+        open_plain, url=url, settings=settings, vault=vault_path(parsed), keys=keys, find_keys=None
+    )
+    try:
+        await ring_of(store).vault.set_settings({"source": source})
+    finally:
+        await store.close()
+
+
 async def _open_unsealed(parsed: StoreUrl, *, clock: Clock, liveness: Liveness) -> EventStore:
     """Return a store without keys. Raises: KeysMissingError where its events are sealed and the vault is gone."""
     from kipu.stores.sealed_mark import is_sealed
@@ -238,11 +296,13 @@ async def open_manager(
     clock: Clock | None = None,
     redactor: Redactor | None = None,
     find_keys: KeyFinder | None = None,
+    workspaces: Path | None = None,
     **settings: Any,
 ) -> SessionManager:
     """Return a manager over the store at `url` (default: `default_store_url`). Close it, or use it as `async with`.
 
-    Tokens are estimated, or counted with a tokenizer where `counter` is "exact" (extra `tokens`) or one of your own.
+    An erasure that a kill cut off is finished first. `workspaces` is the folder of sessions' own directories, which erasures
+    empty (default: that of `open_runtime`). Tokens are estimated, or counted with a tokenizer where `counter` is "exact" (extra `tokens`) or one of your own.
     With a `redactor` (see `open_redactor`) no secret that it finds is written anywhere; without one, events are kept as given.
     Raises: StoreUrlError, StoreError, MissingExtraError (exact counts without the extra), ConfigurationError.
     """
@@ -250,8 +310,9 @@ async def open_manager(
 
     counting = token_counter(counter) if isinstance(counter, str) else counter
     clock, entropy = clock or SystemClock(), SystemEntropy()
-    store = await open_store(url or default_store_url(os.environ), clock=clock, find_keys=find_keys)
-    return SessionManager(
+    url = url or default_store_url(os.environ)
+    store = await open_store(url, clock=clock, find_keys=find_keys)
+    manager = SessionManager(
         store,
         clock=clock,
         entropy=entropy,
@@ -260,8 +321,74 @@ async def open_manager(
         policy=policy,
         counter=counting,
         redactor=redactor,
+        surroundings=_surroundings(url, lambda: manager, workspaces=workspaces),
         **settings,
     )
+    await manager.finish_erasures()
+    return manager
+
+
+def _surroundings(url: str, manager: Callable[[], SessionManager], *, workspaces: Path | None) -> Surroundings:
+    """Return where an erasure has to look beside the store; nothing of it is loaded before one begins."""
+    from kipu.manager.erasing.eraser import Surroundings
+
+    parsed = StoreUrl.parse(url)
+
+    def places() -> Sequence[ErasurePlace]:
+        from kipu.runtime.erasing.places import outside_places
+
+        @asynccontextmanager
+        async def opened_memory() -> AsyncIterator[MemoryErasure | None]:
+            path = memory_path(parsed)
+            if path is None or not path.exists():
+                yield None
+                return
+            memory = open_memory(manager(), url)
+            try:
+                yield memory.store
+            finally:
+                await memory.store.close()
+
+        return outside_places(
+            manager(), os.environ, workspaces=workspaces, clock=SystemClock(), opens_memory=opened_memory
+        )
+
+    return Surroundings(places, partial(_files_of, parsed))
+
+
+def _files_of(parsed: StoreUrl) -> list[Path]:
+    """Return everything that belongs to a store: its file or folder, and what stands beside it under its name."""
+    if parsed.kind == "memory":
+        return []
+    found = sorted(parsed.path.parent.glob(f"{glob.escape(parsed.path.name)}*"))
+    fallback = parsed.settings.get("fallback")
+    return [*found, *(_files_of(StoreUrl.parse(fallback)) if fallback else [])]
+
+
+def memory_path(parsed: StoreUrl) -> Path | None:
+    """Return where a store's memory is: a file beside it, made with the first fact."""
+    return None if parsed.kind == "memory" else parsed.path.with_name(f"{parsed.path.name}.memory")
+
+
+def open_memory(
+    manager: SessionManager, url: str | None = None, *, clock: Clock | None = None, **options: Any
+) -> Memory:
+    """Return the memory of `manager`'s store, which is at `url`; close its `store` with the manager's.
+
+    Where the store is encrypted its memory is sealed with the store's keys; one that was kept before is sealed now. `options`
+    are those of `Memory`: model_for, policy, recall_policy. Raises: StoreSealedError (the memory is sealed, the store is not).
+    """
+    from kipu.memory.memory import Memory
+    from kipu.memory.opening import open_memory_store
+    from kipu.stores.encrypted import EncryptedStore
+    from kipu.stores.wrapper import WrappedStore
+
+    path = memory_path(StoreUrl.parse(url or default_store_url(os.environ)))
+    store: EventStore = manager.store
+    while isinstance(store, WrappedStore) and not isinstance(store, EncryptedStore):
+        store = store.inner
+    keys = store.store_keys if isinstance(store, EncryptedStore) else None
+    return Memory(manager, open_memory_store(path, keys=keys), clock=clock or SystemClock(), **options)
 
 
 def open_runtime(

@@ -16,7 +16,7 @@ from kipu.errors import KipuError
 
 _HELP = """Keep the sessions of AI agents: chat, run, list, search, fork, rewind, export, copy, verify. Begin with `kipu demo`.
 
-Exit codes: 0 done · 1 failed, damage or secrets found · 2 usage · 3 not found · 4 busy or conflict · 5 store unreadable · 130 Ctrl-C.
+Exit codes: 0 done · 1 failed, damage or secrets found · 2 usage · 3 not found · 4 busy or conflict · 5 store unreadable · 6 denied · 130 Ctrl-C.
 `kipu run` has more: 10 failed · 11 waits for a person · 12 a limit · 13 stopped · 143 SIGTERM.
 """
 # Typer carries its own click; the class is named through what it exports.
@@ -32,6 +32,7 @@ _MODULES = {
     "grants": "granting",
     "revoke": "granting",
     "policy": "policy_check",
+    "proposals": "proposing",
     "status": "controlling",
     "stop": "controlling",
     "queue": "controlling",
@@ -53,10 +54,17 @@ _MODULES = {
     "export": "exporting",
     "import": "importing",
     "copy": "copying",
+    "share": "sharing",
+    "unshare": "sharing",
+    "members": "sharing",
+    "audit": "sharing",
     "trash": "trash",
     "restore": "trash",
     "erase": "trash",
     "verify": "verifying",
+    "encrypt": "sealing",
+    "decrypt": "sealing",
+    "key": "keys",
     "scan": "scanning",
     "conformance": "conformance",
     "config": "configuration",

@@ -54,7 +54,7 @@ async def _copy(invocation: Invocation, source: str, *, target: str, sessions: l
     async with AsyncExitStack() as stack:
         stores = []
         for url in (source, target):
-            opened = await open_store(url)
+            opened = await open_store(url, find_keys=invocation.find_keys)
             stack.push_async_callback(opened.close)
             stores.append(opened)
         bar = stack.enter_context(progress_bar(invocation.output, "copying", unit="events"))

@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
@@ -14,8 +15,11 @@ from kipu.cli.output import Output
 from kipu.cli.settings import Settings
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from kipu.manager.manager import SessionManager
     from kipu.ports.store import EventStore
+    from kipu.security.key_finder import KeyFinder
 
 T = TypeVar("T")
 
@@ -49,6 +53,29 @@ class Invocation:
         source = next(setting.source for setting in self.settings.all() if setting.name == "store")
         return source == "default" and not is_there(self.store_url)
 
+    @cached_property
+    def find_keys(self) -> KeyFinder:
+        """Return what finds the key of an encrypted store; a passphrase is asked for on a terminal, once."""
+        from kipu.cli.passphrase import asking
+        from kipu.security.key_finder import KeyFinder
+        from kipu.stores.host import SystemEntropy
+
+        ask = asking("Passphrase of the store")
+        return KeyFinder(os.environ, entropy=SystemEntropy(), setting=self.settings["key"], ask=ask)
+
+    def vault(self) -> tuple[str | None, Path]:
+        """Return what the store's URL names as its key, and where its key vault is. Raises: InputError where there is none."""
+        from kipu.cli.place import require_place
+        from kipu.errors import InputError
+        from kipu.wiring import StoreUrl, vault_path
+
+        require_place(self.store_url, create=False)
+        parsed = StoreUrl.parse(self.store_url)
+        path = vault_path(parsed)
+        if path is None or not path.exists():
+            raise InputError(reason=f"{self.store_url} has no key vault; `kipu key status` says more")
+        return parsed.settings.get("encrypt"), path
+
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a command's work to its end. Raises: KeyboardInterrupt, also where Ctrl-C cancelled it from within."""
         try:
@@ -65,7 +92,7 @@ class Invocation:
         require_place(self.store_url, create=create)
 
         counter = self.settings["tokens"] or "estimate"
-        async with await open_manager(self.store_url, counter=counter) as manager:
+        async with await open_manager(self.store_url, counter=counter, find_keys=self.find_keys) as manager:
             yield manager
 
     @asynccontextmanager
@@ -75,7 +102,7 @@ class Invocation:
         from kipu.wiring import open_store
 
         require_place(self.store_url, create=False)
-        store = await open_store(self.store_url)
+        store = await open_store(self.store_url, find_keys=self.find_keys)
         try:
             yield store
         finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kipu.errors import StoreNotFoundError, StoreUrlError
+from kipu.stores.conversion_mark import mark_path
 from kipu.wiring import StoreUrl
 
 # What tells a JSONL store, also one that lost its marker: then opening it puts the marker back.
@@ -34,6 +35,8 @@ def is_there(url: str) -> bool:
     fallback = parsed.settings.get("fallback")
     if fallback is not None and is_there(fallback):
         return True
+    if mark_path(parsed.path).exists():
+        return True  # its files are being exchanged; opening it says so
     if parsed.kind == "jsonl" and parsed.path.is_dir():
         return any(_entries(parsed.path))
     try:

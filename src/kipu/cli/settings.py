@@ -32,6 +32,7 @@ class Known:
 
 KNOWN: Mapping[str, Known] = {
     "store": Known("KIPU_STORE", "where sessions are kept (sqlite:///…, jsonl:///…, memory://)"),
+    "key": Known("KIPU_KEY", "the key of encrypted stores (file:PATH, env:NAME, passphrase, keyring:NAME, service:NAME)"),
     "model": Known("KIPU_MODEL", "which model answers, such as openai:gpt-6.1-terra or demo"),
     "base_url": Known("OPENAI_BASE_URL", "an OpenAI-compatible server of your own"),
     "api_key": Known("OPENAI_API_KEY", "the key for it", secret=True),

@@ -27,15 +27,15 @@ class KeyFinder:
         setting: str | None = None,
         ask: Callable[[], str] | None = None,
     ) -> None:
-        self._environment = environment
-        self._entropy = entropy
+        self.environment = environment
+        self.entropy = entropy
         self._setting = setting or environment.get(KEY_VARIABLE) or None
-        self._ask = ask
+        self.ask = ask
 
     def name_of(self, named: str | None, remembered: Mapping[str, Any]) -> str | None:
         """Return the text that names the source, None where nobody named one."""
         text = named or self._setting or remembered.get("source")
-        if text is None and (self._environment.get(PASSPHRASE) or self._ask is not None):
+        if text is None and self.environment.get(PASSPHRASE):
             return "passphrase"
         return text
 
@@ -50,4 +50,4 @@ class KeyFinder:
 
     def open(self, text: str) -> KeySource:
         """Return the source that a text names. Raises: KeySourceError, MissingExtraError."""
-        return key_source(text, environment=self._environment, entropy=self._entropy, ask=self._ask)
+        return key_source(text, environment=self.environment, entropy=self.entropy, ask=self.ask)

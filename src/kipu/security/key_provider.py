@@ -77,9 +77,9 @@ class LocalKeys:
         return self._current
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """Return the names of all of them, in no order that matters."""
-        return tuple(self._keys)
+    def keys(self) -> tuple[bytes, ...]:
+        """Return the keys, oldest first."""
+        return tuple(self._keys.values())
 
     async def open(self, salt: Salt) -> KeyProvider:
         """Return these keys, read anew where they can be."""

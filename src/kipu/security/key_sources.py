@@ -110,6 +110,16 @@ def service_keys(name: str) -> KeySource:
     )
 
 
+def passphrase_of(name: str, *, environment: Mapping[str, str], ask: Ask | None) -> str:
+    """Return the passphrase in a variable, else what `ask` gives. Raises: KeySourceError where neither has one."""
+    text = environment.get(name) or (ask() if ask is not None else "")
+    if not text:
+        raise KeySourceError(
+            source=f"the environment variable {name}", reason="it is not set, and there is no terminal to ask on"
+        )
+    return text
+
+
 def passphrase_keys(
     name: str, *, environment: Mapping[str, str], entropy: Entropy, ask: Ask | None = None
 ) -> PassphraseKeys:
@@ -117,9 +127,7 @@ def passphrase_keys(
 
     KIPU_OLD_PASSPHRASE, where it is set, opens what a rotation that was cut has not come to.
     """
-    text = environment.get(name) or (ask() if ask is not None else "")
-    if not text:
-        raise KeySourceError(source=f"the environment variable {name}", reason="it is not set, and nobody can be asked")
+    text = passphrase_of(name, environment=environment, ask=ask)
     older = [environment[OLD_PASSPHRASE]] if environment.get(OLD_PASSPHRASE) and name == PASSPHRASE else []
     return PassphraseKeys([*older, text], entropy=entropy)
 

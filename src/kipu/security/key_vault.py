@@ -158,6 +158,13 @@ class KeyVault:
         """Return how many data keys each key-encryption key wraps."""
         return dict(self._rows("SELECT kek, count(*) FROM data_keys GROUP BY kek", ()))
 
+    def sizes(self) -> tuple[int, int, int]:
+        """Return how many sessions have keys, how many keys that is, and of how many they were destroyed."""
+        sql = """SELECT (SELECT count(DISTINCT session_id) FROM data_keys WHERE session_id <> ''),
+            (SELECT count(*) FROM data_keys WHERE session_id <> ''), (SELECT count(*) FROM shredded)"""
+        sessions, keys, shredded = self._rows(sql, ())[0]
+        return int(sessions), int(keys), int(shredded)
+
     async def shred(self, session_id: str) -> None:
         """Destroy the session's keys and leave its id behind, so that none is made for it again."""
 

@@ -189,23 +189,27 @@ class KeyRing:
         Raises: KeysBusyError (another rotation runs), KeyUnavailableError (an old key is not given; what was rewrapped stays so).
         """
         with self.vault.rotating():
-            current = self._provider.current
-            await self.vault.retire(current)
-            done, after, refused = 0, ("", -1), None
-            while page := self.vault.not_under(current, after=after, limit=batch):
-                pairs = []
-                for old in page:
-                    try:
-                        pairs.append((old, await self._rewrapped(old)))
-                    except KeyUnavailableError as error:  # the others are not to wait for it
-                        refused = refused or error
-                done += await self.vault.rewrap(pairs)
-                after = page[-1][:2]
-                if told is not None:
-                    told(done)
-            if refused is not None:
-                raise refused
-            return done
+            return await self.rewrap_alone(batch=batch, told=told)
+
+    async def rewrap_alone(self, *, batch: int = 100, told: Callable[[int], None] | None = None) -> int:
+        """Do what `rewrap` does, for a caller that is within the vault's `rotating` already."""
+        current = self._provider.current
+        await self.vault.retire(current)
+        done, after, refused = 0, ("", -1), None
+        while page := self.vault.not_under(current, after=after, limit=batch):
+            pairs = []
+            for old in page:
+                try:
+                    pairs.append((old, await self._rewrapped(old)))
+                except KeyUnavailableError as error:  # the others are not to wait for it
+                    refused = refused or error
+            done += await self.vault.rewrap(pairs)
+            after = page[-1][:2]
+            if told is not None:
+                told(done)
+        if refused is not None:
+            raise refused
+        return done
 
     async def _rewrapped(self, old: WrappedKey) -> WrappedKey:
         plain = await _unwrapped(self._provider, old)

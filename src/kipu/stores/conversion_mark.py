@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import time
@@ -40,7 +41,7 @@ def refuse_while_converting(path: Path, *, store: str) -> None:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise _converting(said, store=store, reason="another process does it now") from error
-        if said.get("step", "exchange") == "exchange":
+        if said.get("step") == "exchange":  # a mark that says nothing was never written whole: nothing was begun
             raise _converting(said, store=store, reason="it was stopped while the files were exchanged")
     finally:
         os.close(descriptor)
@@ -80,7 +81,8 @@ class ConversionMark:
     def say(self, **words: Any) -> None:
         """Change what the mark says, durably."""
         self.said = {**self.said, **words}
-        os.pwrite(self._descriptor, orjson.dumps(self.said).ljust(_SIZE), 0)
+        if os.pwrite(self._descriptor, orjson.dumps(self.said).ljust(_SIZE), 0) != _SIZE:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
         os.fsync(self._descriptor)
         sync_folder(self.path.parent)
 

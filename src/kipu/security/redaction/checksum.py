@@ -82,6 +82,14 @@ def is_coded_jwt(token: bytes) -> bool:
         return False
 
 
+def is_coded_key(text: bytes) -> bool:
+    """Return True for base64 of a private key's block."""
+    try:
+        return b"PRIVATE KEY" in base64.b64decode(text[:160][: len(text[:160]) // 4 * 4])
+    except binascii.Error:
+        return False
+
+
 def decoded_json(text: bytes) -> Any:
     """Return the JSON value that is written in base64, None where there is none."""
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from kipu.security.redaction.checksum import is_coded_jwt, is_jwt
+from kipu.security.redaction.checksum import is_coded_jwt, is_coded_key, is_jwt
 from kipu.security.redaction.plausible import entropy_bits, is_stand_in
 from kipu.security.redaction.rule import Rule, Tier, shape
 
@@ -34,6 +34,8 @@ _PLACE = re.compile(rb"[$\{<\[(*\\]|%(?![0-9A-Fa-f]{2})")
 RULES = (
     shape("jwt", "eyJ", pattern=r"eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{16,}(?:\.[A-Za-z0-9_-]+){0,2}", check=is_jwt),
     shape("jwt-in-base64", "ZXlK", pattern=r"ZXlK[A-Za-z0-9+/_-]{60,}={0,2}", check=is_coded_jwt),
+    shape("private-key-in-base64", "LS0tLS1CRUdJTi", pattern=r"LS0tLS1CRUdJTi[A-Za-z0-9+/]{80,}={0,2}", check=is_coded_key),
+    shape("kerberos-hash", "$krb5", pattern=r"\$krb5(?:asrep|tgs|pa)\$[0-9]{1,2}\$[^\s'\"]{8,}"),
     Rule("private-key", ("-----BEGIN ",),
          r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?:(?:[^-]|-[^-])*-----END [A-Z0-9 ]{0,60}-----"
          r"|(?:[A-Za-z0-9+/=:,.()\s]|-[^-]|\\[nr])*)",

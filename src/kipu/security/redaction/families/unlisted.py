@@ -9,13 +9,13 @@ from kipu.security.redaction.plausible import changes_of, entropy_bits, is_stand
 
 NAME = "service-token"
 RUN = r"[A-Za-z0-9][A-Za-z0-9_.-]{21,511}"
-_HEX = re.compile(rb"[0-9a-f]{24,128}|[0-9A-F]{24,128}")
+_HEX = re.compile(rb"[0-9a-f]{24,512}|[0-9A-F]{24,512}")
 _UUID = re.compile(
     rb"(?:.*[_.-])?[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\Z", re.DOTALL
 )
 # What makers write into the name of a token and nobody into that of a hash, a picture or a release.
 _TELLING = re.compile(
-    rb"(?:.*[_.-])?(?:[a-z0-9]{0,12}(?:key|token|secret|apikey)|[a-z]{0,4}(?:pat|tok|sk|rk|pk)|sec|live|priv|prv|auth|oauth|api_[a-z0-9]{1,8})"
+    rb"(?:.*[_.-])?(?:[a-z0-9]{0,12}(?:key|token|secret|apikey)|[a-z]{0,4}(?:pat|tok|sk|rk|pk)|sec|live|priv|prv|auth|oauth|api_[a-z0-9]{1,8}|[a-z0-9]{1,12}_api)"
     rb"(?:[_.-][a-z]{1,4}[0-9]?|[_.-]v?[0-9]{1,2})?\Z",
     re.IGNORECASE,
 )
@@ -30,14 +30,26 @@ _SHAPES = re.compile(
 )
 # Short words before a hash or an id that grants nothing; what is short and none of them is a maker's mark.
 _ORDINARY = frozenset(
-    b"img tmp obj sha git run job id ids uid gid pid file page node user data test blob ref tag env log app req msg doc col row svg css js"
-    b" lib src dir pkg bin map var fn str int hex md5 rev ver etag web api net sub top new old cs ns vm db tbl idx item list type name time"
-    b" date task step trace span sess call tool txn tx op ev evt cell grp org team acct cus cust inv sub prod sku ord pi in seti evt cn src"
-    b" font icon main chunk chat rsp resp run thread asst msg batch ft vs part pip npm yarn nix deb rpm iso zip tar gz v1 v2 v3 v4 build fp"
-    b" i-0 vpc ami eni sg rtb igw acl vol snap eip nat pcx cgw vgw lt asg tgw rds efs role aida arn ulid uuid guid nano cuid ksuid hash sri"
-    b" cid did bag pack loose wip feat fix rel beta dev test prod stage live next head base orig copy back bak part seg layer image mtr cgi"
-    b" cosa bios boot dm ata wwn nvme scsi usb pci mmc eui nguid md lv vg pv crypt luks swap root home srv opt use lnx win mac ios".split()
+    b"img tmp obj sha git run job id ids uid gid pid file files page node user data test blob ref tag env log app req msg doc docs col row svg css"
+    b" js lib src dir pkg bin map var fn str int hex md rev ver etag web api net sub top new old cs ns vm db tbl idx item list type name time date"
+    b" task step trace span sess session call tool toolu fc rs ws txn tx op ev evt event cell grp group org team acct account cus cust customer inv"
+    b" invoice prod product sku ord order pi in seti src font icon main chunk chat chatcmpl cmpl rsp resp response thread asst msg message batch ft"
+    b" ftjob vs part pip npm yarn nix deb rpm iso zip tar gz build fp vpc ami eni sg rtb igw acl vol snap eip nat pcx cgw vgw lt asg tgw rds efs"
+    b" role aida arn ulid uuid guid nano cuid ksuid hash sri cid did bag pack loose wip feat fix rel beta dev stage live next head base orig copy"
+    b" back bak seg layer image mtr boot dm ata wwn nvme scsi usb pci mmc eui nguid md lv vg pv crypt luks swap root home srv opt use lnx win mac ios"
+    b" gen request turn appr approval mem memory price plan card pm pmt ch re ii si dp ba po fee tr trr ca link disc promo ic ich cache commit"
+    b" revision digest checksum checksums module version config object project index entry record value field table column view query schema"
+    b" model tests case suite spec fixture sample snapshot backup archive release branch merge patch diff change changes bundle asset assets"
+    b" static media video audio photo picture thumb thumbnail upload uploads download content body header footer style script component class"
+    b" method function process worker queue topic channel stream partition shard cluster region zone host server client peer instance container"
+    b" volume network subnet policy rule state status result results output input source target origin parent child left right first last"
+    b" block lock mutex thread timer cron job report export import metric metrics counter gauge alert incident ticket issue pull comment review"
+    b" device sensor order_id print finger fingerprint nonce salt seed random rand token_id key_id generated default common shared local global"
+    b" kernel driver firmware package packages library libs vendor deps dependency manifest descriptor resource resources bucket folder"
+    b" path paths route url uri link links domain email mail phone contact person people member profile avatar jr ami rev sym symbol typo"
+    b" proto message_id rpc grpc http https tcp udp dns ip mac addr address port slot pool batch_id frame frames scene mesh texture shader".split()
 )
+_STAGES = frozenset((b"live", b"prod", b"test", b"dev", b"sandbox", b"stg", b"staging", b"v1", b"v2", b"v3", b"v4"))
 _ULID = re.compile(rb"0[0-9][0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{24}")
 _HASH_NAMES = (b"sha", b"md5", b"h1", b"blake", b"crc", b"nonce", b"chunk", b"linux", b"cpython", b"rustc")
 
@@ -78,24 +90,26 @@ def _is_prefixed(run: bytes) -> bool:
     )
 
 
-def _is_mark(name: bytes) -> bool:
-    """Return True for short parts none of which is an ordinary word: `slk`, `bb_pr`, `p8e`."""
-    parts = re.split(rb"[_.-]", name.lower())
-    return len(parts) <= 3 and all(1 < len(part) <= 5 and not part.isdigit() and part not in _ORDINARY for part in parts)
+def _is_mark(name: bytes, *, longest: int = 6) -> bool:
+    """Return True for short parts none of which is an ordinary word: `slk`, `bb_pr`, `p8e`; `live` and the like may follow."""
+    parts = [part for part in re.split(rb"[_.-]", name.lower()) if part not in _STAGES]
+    return 1 <= len(parts) <= 2 and all(1 < len(each) <= longest and not each.isdigit() and each not in _ORDINARY for each in parts)
 
 
 def _is_body(name: bytes, body: bytes, *, sign: bytes) -> bool:
     telling = _TELLING.match(name) is not None
+    marked = not telling and _is_mark(name)
     if _HEX.fullmatch(body):
-        return (telling or (sign == b"_" and len(body) >= 30 and _is_mark(name))) and not body.isdigit() and entropy_bits(body) >= 3.0
+        named = telling or (sign == b"_" and len(body) >= 30 and _is_mark(name, longest=12))
+        return named and not body.isdigit() and entropy_bits(body) >= 3.0
     if not body.isalnum():
         return False
+    changes, bits = changes_of(body), entropy_bits(body)
     if body.islower() or body.isupper():
-        least = 24 if telling else 26
-        known = telling or (_is_mark(name) and not _ULID.fullmatch(body) and changes_of(body) >= 0.3)
-        return known and len(body) >= least and changes_of(body) >= 0.22 and entropy_bits(body) >= 3.6
-    least = 0.34 if telling else 0.42
-    return (telling or len(body) >= 30) and len(name) >= 1 and changes_of(body) >= least and entropy_bits(body) >= 3.7
+        known = telling or (marked and len(body) >= 26 and not _ULID.fullmatch(body) and changes >= 0.26)
+        return known and len(body) >= 24 and changes >= 0.2 and bits >= 3.6
+    least = 20 if telling else 22 if sign == b"_" and marked else 30
+    return len(body) >= least and len(name) >= 1 and changes >= (0.34 if telling else 0.4) and bits >= 3.6
 
 
 def _is_urlsafe(rest: bytes) -> bool:

@@ -1,0 +1,231 @@
+"""A store encrypted or decrypted in place: copied beside itself, verified, exchanged, the old one erased (EN-30 and on).
+
+The store stays what it was until the copy is whole and verified. A mark beside it (`stores.conversion_mark`) says how far
+this is, and a kill at any point leaves something that running it again finishes: in `copy` the old store stands and the copy
+goes on, in `exchange` the files are given their names, in `clear` the old store is erased.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kipu.errors import (
+    CopyMismatchError,
+    EncryptionError,
+    InputError,
+    StoreConvertingError,
+    StoreCorruptError,
+    StoreFullError,
+    StoreInUseError,
+    StoreNotFoundError,
+)
+from kipu.manager.copying import CopyProgress, CopyReport, copy_store
+from kipu.ports.store import EventStore, SessionQuery
+from kipu.stores.conversion_mark import ConversionMark, mark_path
+from kipu.stores.store_files import StoreFiles, overwrite
+
+Open = Callable[[Path], Awaitable[EventStore]]
+_PAGE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """What a conversion did. `kept` is where the old store is, None where it was erased."""
+
+    sessions: int = 0
+    events: int = 0
+    blobs: int = 0
+    lost: int = 0  # records that the old store had lost; it is kept then, whatever was asked
+    kept: Path | None = None
+    notes: tuple[str, ...] = ()
+
+
+class Conversion:
+    """Make the store at `path` an encrypted one, or a plain one again.
+
+    `open_old` and `open_new` open a store of the one and the other kind at a path, in this process alone.
+    """
+
+    def __init__(
+        self, kind: str, path: Path, *, url: str, encrypt: bool, open_old: Open, open_new: Open, owner: str
+    ) -> None:
+        self._files = StoreFiles(kind, path)
+        self._new = StoreFiles(kind, path.with_name(f"{path.name}.converted"))
+        self._old = StoreFiles(kind, path.with_name(f"{path.name}.before"))
+        self._url = url
+        self._encrypt = encrypt
+        self._open_old = open_old
+        self._open_new = open_new
+        self._owner = owner
+
+    async def run(self, *, keep: bool, progress: Callable[[str, CopyProgress], None] | None = None) -> Converted:
+        """Do it, or go on where it was stopped.
+
+        Raises: StoreInUseError, StoreConvertingError (another process does it), StoreFullError and whatever a copy raises:
+        the store is as it was then. StoreNotFoundError, InputError (there is an old copy from before).
+        """
+        if not self._files.exists() and not mark_path(self._files.path).exists():
+            raise StoreNotFoundError(store=self._url, path=str(self._files.path))
+        mark = ConversionMark(self._files.path, store=self._url)
+        try:
+            converted = self._begin(mark, keep=keep)
+            if mark.said["step"] == "copy":
+                converted = await self._copy(mark, progress)
+                mark.say(step="exchange", kept=converted.kept is not None, sessions=converted.sessions)
+            if mark.said["step"] == "exchange":
+                self._exchange()
+                mark.say(step="clear")
+            if not mark.said["kept"]:
+                self._clear()
+            mark.remove()
+        finally:
+            mark.close()
+        return replace(converted, kept=self._old.path if mark.said["kept"] else None)
+
+    def _begin(self, mark: ConversionMark, *, keep: bool) -> Converted:
+        """Take up what the mark says, or begin."""
+        said = mark.said
+        if said and bool(said.get("encrypt")) != self._encrypt:
+            if said.get("step") != "copy":
+                verb, command = ("encrypted", "encrypt") if said.get("encrypt") else ("decrypted", "decrypt")
+                reason = "it was stopped halfway"
+                raise StoreConvertingError(store=self._url, verb=verb, command=command, reason=reason)
+            self._discard()
+            said = {}
+        if said.get("step") in {"exchange", "clear"}:
+            return Converted(sessions=int(said.get("sessions", 0)))
+        try:
+            if self._old.exists():
+                raise InputError(reason=f"{self._old.path} is there, kept from before. Move it away or erase it first")
+            if vault_of(self._files.path).exists() == self._encrypt:
+                said_already = "is encrypted already" if self._encrypt else "is not encrypted"
+                raise InputError(reason=f"{self._url} {said_already}; `kipu key status` says more")
+            if self._files.in_use():
+                raise StoreInUseError(store=self._url)
+            mark.say(encrypt=self._encrypt, step="copy", kept=keep)
+        except BaseException:
+            if not said:
+                mark.remove()
+            raise
+        return Converted()
+
+    # ---- copying -------------------------------------------------------------------------------------------------------
+
+    async def _copy(self, mark: ConversionMark, progress: Callable[[str, CopyProgress], None] | None) -> Converted:
+        """Copy and verify; what was copied before a power cut and does not hold is thrown away once."""
+        goes_on = self._new.exists()
+        try:
+            return await self._copied(mark, progress)
+        except (CopyMismatchError, StoreCorruptError, EncryptionError):
+            if not goes_on:
+                raise
+        except (StoreFullError, OSError) as error:
+            if isinstance(error, StoreFullError) or error.errno == errno.ENOSPC:
+                self._discard()  # the room goes back at once
+                mark.remove()
+            raise
+        self._discard()
+        return await self._copied(mark, progress)
+
+    async def _copied(self, mark: ConversionMark, progress: Callable[[str, CopyProgress], None] | None) -> Converted:
+        old = await self._open_old(self._files.path)
+        try:
+            new = await self._open_new(self._new.path)
+            try:
+                report = await copy_store(old, new, owner=self._owner, progress=_about("copying", progress))
+                await self._verify(old, new, report, progress)
+                tokens = await _lease_tokens(old)
+            finally:
+                await new.close()
+        finally:
+            await old.close()
+        self._new.add_erased(self._files.erased())
+        self._new.set_lease_tokens(tokens)
+        self._new.settle()
+        kept = self._old.path if mark.said["kept"] or report.lost else None
+        return Converted(report.sessions, report.events, report.blobs, report.lost, kept, report.notes)
+
+    async def _verify(
+        self,
+        old: EventStore,
+        new: EventStore,
+        report: CopyReport,
+        progress: Callable[[str, CopyProgress], None] | None,
+    ) -> None:
+        """Look at the whole copy again. Raises: CopyMismatchError where anything is missing in it or does not hold."""
+        if report.skipped:
+            first = report.skipped[0]
+            more = f", and {len(report.skipped) - 1} more" if len(report.skipped) > 1 else ""
+            raise CopyMismatchError(session_id=first.session_id, seq=0, reason=f"{first.reason}{more}")
+        again = await copy_store(old, new, owner=self._owner, progress=_about("verifying", progress))
+        if (again.unchanged, len(again.skipped), again.events, again.blobs) != (again.sessions, 0, 0, 0):
+            raise CopyMismatchError(session_id="", seq=0, reason="the copy was not whole")
+        damage = await new.verify()
+        if damage:
+            found = damage[0]
+            raise CopyMismatchError(
+                session_id=found.session_id, seq=found.seq or 0, reason=f"{found.where}: {found.detail}"
+            )
+
+    def _discard(self) -> None:
+        """Throw away what was copied."""
+        if self._new.exists():
+            self._new.destroy()
+        for path in _vault_files(self._new.path):
+            overwrite(path)
+            path.unlink()
+
+    # ---- exchanging ----------------------------------------------------------------------------------------------------
+
+    def _exchange(self) -> None:
+        """Give the copy the store's name. Every step that was done already finds nothing left to do."""
+        if self._new.exists():
+            if not self._old.exists():
+                self._files.move_to(self._old.path)
+            self._move_vault(self._files.path, self._old.path)
+            self._new.move_to(self._files.path)
+        self._move_vault(self._new.path, self._files.path)
+
+    @staticmethod
+    def _move_vault(path: Path, to: Path) -> None:
+        for here in _vault_files(path):
+            here.replace(to.with_name(to.name + here.name.removeprefix(path.name)))
+
+    def _clear(self) -> None:
+        for path in _vault_files(self._old.path):  # the key first: what is left then opens no more
+            overwrite(path)
+            path.unlink()
+        if self._old.exists():
+            self._old.destroy()
+
+
+def vault_of(path: Path) -> Path:
+    """Return where the vault of the store at `path` is."""
+    return path.with_name(f"{path.name}.keys")
+
+
+def _vault_files(path: Path) -> list[Path]:
+    """Return the vault and what stands beside it, the vault last."""
+    vault = vault_of(path)
+    return [found for side in ("-journal", ".lock", "") if (found := vault.with_name(vault.name + side)).exists()]
+
+
+def _about(what: str, progress: Callable[[str, CopyProgress], None] | None) -> Callable[[CopyProgress], None] | None:
+    if progress is None:
+        return None
+    told = progress
+    return lambda moved: told(what, moved)
+
+
+async def _lease_tokens(store: EventStore) -> dict[str, int]:
+    tokens: dict[str, int] = {}
+    query = SessionQuery(order="created_at", limit=_PAGE)
+    while True:
+        page = await store.list(query)
+        tokens.update((head.session_id, head.lease_token) for head in page.items if head.lease_token)
+        if page.cursor is None:
+            return tokens
+        query = replace(query, cursor=page.cursor)
