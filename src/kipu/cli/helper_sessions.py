@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from kipu.runtime.delegation import MAX_DEPTH
-from kipu.runtime.turns.turn_run import PARENT
+from kipu.runtime.turns.ancestry import MAX_DEPTH, bond_of
 
 if TYPE_CHECKING:
     from kipu.manager.manager import SessionManager
@@ -15,11 +14,7 @@ if TYPE_CHECKING:
 
 async def questions_of(desk: ApprovalDesk, manager: SessionManager, *, session_id: str) -> list[PendingApproval]:
     """Return what waits for a person in a session and in those of its helpers."""
-    return [
-        approval
-        for approval in await desk.pending()
-        if approval.session_id == session_id or await is_helper_of(manager, approval.session_id, session_id=session_id)
-    ]
+    return await desk.pending(session_id=session_id)
 
 
 async def is_helper_of(manager: SessionManager, helper_id: str, *, session_id: str) -> bool:
@@ -37,10 +32,10 @@ async def _above(manager: SessionManager, session_id: str) -> list[str]:
     found: list[str] = []
     while len(found) < MAX_DEPTH:
         head = await manager.store.head(session_id)
-        parent = head.metadata.get(PARENT) if head is not None else None
-        if not isinstance(parent, Mapping):
+        bond = bond_of(head.metadata) if head is not None else None
+        if bond is None:
             break
-        session_id = str(parent.get("session_id"))
+        session_id = bond.session_id
         found.append(session_id)
     return found
 

@@ -29,6 +29,7 @@
     │   ├── SessionBusyError
     │   ├── SessionForkedError
     │   ├── SessionHeldError
+    │   ├── ErasureUnfinishedError
     │   ├── SessionAmbiguousError
     │   ├── ReplayMismatchError
     │   └── TransitionError
@@ -156,6 +157,7 @@ from kipu.errors.proposals import (
 )
 from kipu.errors.sessions import (
     AccessDeniedError,
+    ErasureUnfinishedError,
     ReplayMismatchError,
     SessionAmbiguousError,
     SessionBusyError,
@@ -221,6 +223,7 @@ __all__ = [
     "DataKeyMissingError",
     "DemoStepError",
     "EncryptionError",
+    "ErasureUnfinishedError",
     "FactNotFoundError",
     "GitError",
     "GrantNotFoundError",

@@ -21,3 +21,9 @@ class TurnLimitError(TurnEndedError):
     """The turn was ended: {reason}. Send another message to go on, or raise the limit."""
 
     code = "turn_limit"
+
+
+class CallParkedError(KipuError):
+    """The call waits for a person elsewhere ({waits_for}). Decide there; its turn goes on by itself then."""
+
+    code = "call_parked"

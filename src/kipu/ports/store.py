@@ -364,6 +364,7 @@ class EventStore(Protocol):
     ) -> None:
         """Let go of every own event, the last being `until`, and of these blobs; the head keeps `archive` and `offloaded_seq`.
 
+        Wrappers hand it through as it is: an archive is written and read below them, so that what is sealed stays sealed.
         All or nothing: killed in the middle, the session is as it was, or as it should be. Whoever calls has read the archive
         back. Raises: SessionNotFoundError, LeaseLostError, ConflictError (something arrived since, or it is let go of already).
         """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from kipu.ports.principal import Principal
 from kipu.ports.workspace import Workspace
@@ -46,6 +46,7 @@ class ToolResult:
     is_error: bool = False
     error_info: str | None = None  # a stable word for programs, such as "not_found" or "timeout"
     pinned: bool = False
+    usage: JsonObject | None = None  # what it spent of its turn's budget, as `turn_finished` says it
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,4 +111,18 @@ class Tool(Protocol):
 
     async def aclose(self) -> None:
         """End what the tool still runs or holds."""
+        ...
+
+
+@runtime_checkable
+class ParkingTool(Tool, Protocol):
+    """A tool whose calls may wait for a person elsewhere, holding nothing meanwhile.
+
+    Contract:
+    - `run` raises `CallParkedError` when it can only wait; it is idempotent, and run again when the wait is over.
+    - `withdraw` ends what such a call left behind, and returns what there is of a result; it may be called again.
+    """
+
+    async def withdraw(self, arguments: JsonObject, context: ToolContext) -> ToolResult:
+        """End a call that waits elsewhere: nobody wants its result any more."""
         ...

@@ -28,6 +28,7 @@ from kipu.runtime.policy.policy_rule import PolicyRule, parse_rules
 from kipu.runtime.policy.tool_policy import PolicyDecision, ToolPolicy
 from kipu.runtime.tools.toolbox import Toolbox
 from kipu.runtime.turns.agent_loop import AgentLoop
+from kipu.runtime.turns.ancestry import Ancestry, bond_of
 from kipu.runtime.turns.approval_gate import DEFAULT_TTL_S, ApprovalGate
 from kipu.runtime.turns.boundary import Boundary
 from kipu.runtime.turns.compaction import Compaction
@@ -37,7 +38,7 @@ from kipu.runtime.turns.tool_execution import Checkpoint, ToolExecution
 from kipu.runtime.turns.tool_step import ToolStep
 from kipu.runtime.turns.turn_budget import TurnBudget
 from kipu.runtime.turns.turn_control import TurnControl
-from kipu.runtime.turns.turn_run import PARENT, TurnRun
+from kipu.runtime.turns.turn_run import TurnRun
 
 
 @dataclass(slots=True)
@@ -56,6 +57,7 @@ class AgentParts:
     instruction: str | None = None
     roles: Callable[[str, str], frozenset[str]] | None = None
     limits: TurnLimits = field(default_factory=TurnLimits)
+    base_limits: TurnLimits = field(default_factory=TurnLimits)  # before the session's own narrowed them
     retries: RetryLimits = DEFAULT_LIMITS
     stream_limits: StreamLimits = field(default_factory=StreamLimits)
     approval_ttl_s: float = DEFAULT_TTL_S
@@ -78,6 +80,10 @@ class Agent:
         self._manager = manager
         self._observer = observer or NoObserver()
         self.compaction = Compaction(session, parts.model, silence_s=parts.stream_limits.silence_s)
+        self._ancestry: Ancestry | None = None
+        if bond_of(session.head.metadata) is not None:
+            endpoint = parts.model.describe().endpoint
+            self._ancestry = Ancestry(manager, session, limits=parts.base_limits, endpoint=endpoint)
         self._running = 0
 
     @property
@@ -106,7 +112,8 @@ class Agent:
 
     def _loop(self, principal: Principal) -> AgentLoop:
         parts, manager = self.parts, self._manager
-        budget = TurnBudget(parts.model, parts.limits, monotonic_s=time.monotonic)
+        above = self._ancestry.budgets if self._ancestry is not None else None
+        budget = TurnBudget(parts.model, parts.limits, monotonic_s=time.monotonic, above=above)
         execution = ToolExecution(
             parts.toolbox,
             store=manager.store,
@@ -135,6 +142,7 @@ class Agent:
             mint=manager.mint,
             random=random.random,
             observer=self._observer,
+            budget=budget,
             retries=parts.retries,
             stream_limits=parts.stream_limits,
         )
@@ -147,11 +155,12 @@ class Agent:
             toolbox=parts.toolbox,
         )
 
-    def decide(self, spec: ToolSpec | None, subject: str, *, principal: Principal) -> PolicyDecision:
-        """Return what policy says now; the session's own rules only narrow it (A19)."""
-        return self.parts.policy.narrowed(session_rules(self.session.head.metadata)).decide(
-            spec, subject, principal=principal
-        )
+    async def decide(self, spec: ToolSpec | None, subject: str, *, principal: Principal) -> PolicyDecision:
+        """Return what policy says now; the session's own rules only narrow it, and those of who it works for (A19)."""
+        policy = self.parts.policy
+        for metadata in await self._ancestry.metadata() if self._ancestry is not None else ():
+            policy = policy.narrowed(session_rules(metadata))
+        return policy.narrowed(session_rules(self.session.head.metadata)).decide(spec, subject, principal=principal)
 
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self._manager.now_us() / 1_000_000, UTC)
@@ -193,8 +202,8 @@ async def author_of(run: TurnRun) -> Principal:
     """
     head = run.session.head
     message = await run.first_message()
-    asked = head.metadata.get(PARENT)
+    bond = bond_of(head.metadata)
     sender = None if message is None else message.principal
-    if message is not None and isinstance(asked, Mapping) and message.source_message_id == asked.get("call_id"):
-        sender = asked.get("principal") or sender
+    if message is not None and bond is not None and message.source_message_id == bond.call_id:
+        sender = bond.principal or sender
     return Principal(str(sender), head.tenant) if sender else owner_of(head)

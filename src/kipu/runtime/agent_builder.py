@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ from kipu.runtime.tools.shell_commands import commands_of
 from kipu.runtime.tools.shell_tools import shell_tools
 from kipu.runtime.tools.toolbox import Toolbox
 from kipu.runtime.turns.model_settings import policy_for
-from kipu.runtime.turns.spending import FREE_PROVIDERS, TurnLimits, load_prices
+from kipu.runtime.turns.spending import FREE_PROVIDERS, TurnLimits, load_prices, narrowed_limits
 from kipu.runtime.workspaces.local import LocalWorkspace
 from kipu.runtime.workspaces.provision import WorkspaceProvision
 from kipu.runtime.workspaces.record import WorkspaceRecord
@@ -115,6 +115,7 @@ class CodingAgentBuilder:
         workspace = await self.workspaces.open(session)
         project = await self._project(workspace)
         environment = _environment(metadata.get("env"))
+        base_limits = narrowed_limits(self._settings.limits, project.limits)
         tools, is_sandboxed = await self._tools(session, workspace)
         parts = AgentParts(
             model,
@@ -132,7 +133,8 @@ class CodingAgentBuilder:
             servers=self._servers(session, workspace, more=project.servers),
             instruction=coding_instruction(workspace, project_text=await asyncio.to_thread(project_text, workspace)),
             roles=self._settings.roles,
-            limits=_limits(_limits(self._settings.limits, project.limits), metadata.get("limits")),
+            limits=narrowed_limits(base_limits, metadata.get("limits")),
+            base_limits=base_limits,
         )
         await self._fit_window(session, model)
         return Agent(session, parts, manager=self._manager, observer=self._observer)
@@ -220,18 +222,3 @@ def _environment(kept: Any) -> dict[str, str]:
     if not isinstance(kept, Mapping):
         return {}
     return {str(name): value for name, value in kept.items() if isinstance(value, str)}
-
-
-def _limits(default: TurnLimits, kept: Any) -> TurnLimits:
-    """Return the limits, each one the stricter of the default and the session's own (a session only narrows)."""
-    if not isinstance(kept, Mapping):
-        return default
-    known = {each.name for each in fields(TurnLimits)}
-    unknown = sorted(str(name) for name in kept if name not in known)
-    if unknown:
-        raise ConfigurationError(reason=f"limits has no {unknown[0]!r}; it has {', '.join(sorted(known))}")
-    values: dict[str, Any] = {}
-    for name in known:
-        both = [value for value in (getattr(default, name), kept.get(name)) if isinstance(value, int | float)]
-        values[name] = min(both) if both else None
-    return TurnLimits(**values)

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NoReturn, TypeAlias
 
-from kipu.errors import AccessDeniedError, ApprovalNotFoundError, ConflictError, InputError, SessionNotFoundError
+from kipu.errors import ApprovalNotFoundError, ConflictError, InputError, SessionNotFoundError
 from kipu.events.turn import ApprovalDecisionEvent, ApprovalRequestEvent
+from kipu.manager.access import Verb, owner_of, refusal
 from kipu.manager.manager import SessionManager
 from kipu.manager.session import Session
 from kipu.ports.principal import Principal
+from kipu.ports.store import SessionQuery
 from kipu.runtime.policy.grant import GrantMatch, GrantScope
 from kipu.runtime.policy.grants import Grants
+from kipu.runtime.turns.ancestry import bond_of, helper_session, tell_parents
 from kipu.runtime.turns.approval_gate import APPROVED, DENIED
 from kipu.runtime.turns.turn_run import read_story
 from kipu.session.turn_story import OpenCall, TurnStory
@@ -36,6 +40,7 @@ class PendingApproval:
     asked_at: datetime | None
     expires_at: datetime | None
     is_expired: bool
+    helper_of: str | None = None  # the session whose helper asks
 
     def to_json(self) -> dict[str, Any]:
         """Return it for programs."""
@@ -51,6 +56,7 @@ class PendingApproval:
             "asked_at": self.asked_at.isoformat() if self.asked_at else None,
             "expires_at": self.expires_at.isoformat() if self.expires_at else None,
             "is_expired": self.is_expired,
+            "helper_of": self.helper_of,
         }
 
 
@@ -73,7 +79,7 @@ class ApprovalDesk:
     async def pending(
         self, *, session_id: str | None = None, principal: Principal | None = None
     ) -> list[PendingApproval]:
-        """Return what waits, in one session or in all of the principal's, the oldest first."""
+        """Return what waits, in one session and its helpers' or in all of the principal's, the oldest first."""
         found: list[PendingApproval] = []
         for session in await self._sessions(session_id, principal):
             story = await read_story(session)
@@ -143,7 +149,11 @@ class ApprovalDesk:
         caller = principal or self._manager.principal
         while True:
             session, approval = await self._find(approval_id, session_id=session_id, principal=caller)
-            self._check(approval, caller, decision=decision)
+            asked = await self._asked(session, session_id, caller)
+            await self._check(asked, approval, caller, decision=decision)
+            await self._check_reach(asked, approval, caller, scope=scope, edits=arguments is not None)
+            # Who may decide in a session may in its helpers', which are the owner's alone: then their name is on it.
+            keeper = caller if asked is session else owner_of(session.head)
             event = ApprovalDecisionEvent(
                 approval_id=approval_id,
                 decision=decision,
@@ -152,20 +162,30 @@ class ApprovalDesk:
                 arguments=None if arguments is None else dict(arguments),
                 reason=reason,
                 turn_id=approval.turn_id,
+                principal=caller.id,
             )
             try:
-                await session.add_event(event, principal=caller, expected_seq=session.history.last_seq)
+                expected = session.history.last_seq
+                await session.append([event], principal=keeper, expected_seq=expected, verb=Verb.DECIDE)
             except ConflictError:  # somebody may have decided meanwhile: the first one counts
                 continue
             break
-        if self._wake is not None:
-            self._wake(session.session_id)
+        for due in (session.session_id, *await tell_parents(self._manager, session, event)):
+            if self._wake is not None:
+                self._wake(due)
         if scope != "once" and decision == APPROVED:
-            await self._grant(session, approval, scope=scope, match=match, by=caller)
+            await self._grant(session, approval, scope=scope, match=match, by=caller, keeper=keeper)
         return event
 
     async def _grant(
-        self, session: Session, approval: PendingApproval, *, scope: GrantScope, match: GrantMatch, by: Principal
+        self,
+        session: Session,
+        approval: PendingApproval,
+        *,
+        scope: GrantScope,
+        match: GrantMatch,
+        by: Principal,
+        keeper: Principal,
     ) -> None:
         """Allow the likes of the call to whoever asked for it; a call that is approved stays so if this fails."""
         if self._grants is None:
@@ -180,22 +200,44 @@ class ApprovalDesk:
             principal=asked_by,
             by=by.id,
             approval_id=approval.approval_id,
-            keeper=by,
+            keeper=keeper,
         )
 
-    def _check(self, approval: PendingApproval, caller: Principal, *, decision: str) -> None:
+    async def _asked(self, session: Session, session_id: str | None, caller: Principal) -> Session:
+        """Return the session whose members may decide: the one that was named, though its helper asks."""
+        if session_id in (None, session.session_id):
+            return session
+        return await self._manager.open(session_id or "", principal=caller, verb=Verb.DECIDE)
+
+    async def _check(self, session: Session, approval: PendingApproval, caller: Principal, *, decision: str) -> None:
+        await session.permit(Verb.DECIDE, caller)
         if approval.is_expired:
             raise ApprovalNotFoundError(approval_id=approval.approval_id, reason="it has expired")
         own = decision == APPROVED and approval.shown.get("requested_by") == caller.id
         if own and not (self._may_approve_own or caller.is_local):
-            raise AccessDeniedError(
-                principal=caller.id, verb="approve a call of their own in", session_id=approval.session_id
-            )
+            reason = "whose message asks for a call does not approve it; ask somebody else who takes part"
+            await self._refuse(session, caller, Verb.DECIDE, reason)
+
+    async def _check_reach(
+        self, session: Session, approval: PendingApproval, caller: Principal, *, scope: Scope, edits: bool
+    ) -> None:
+        """Ask for more than one decision's right where more is decided: a session shared is not a tool shared (A19)."""
+        if edits or scope != "once":
+            await session.permit(Verb.CONFIGURE, caller)
+        own = approval.shown.get("requested_by") == caller.id
+        if scope in ("project", "user") and not (own or caller.is_local or caller.is_admin):
+            reason = f"what somebody else may do beyond it is for an administrator to say; use the scope {'session'!r}"
+            await self._refuse(session, caller, Verb.DECIDE, reason)
+
+    async def _refuse(self, session: Session, caller: Principal, verb: Verb, reason: str) -> NoReturn:
+        session_id = session.session_id
+        await self._manager.denials.note(caller, verb, head=session.head, session_id=session_id)
+        raise refusal(caller, verb, head=session.head, session_id=session_id, reason=reason)
 
     async def _find(
         self, approval_id: str, *, session_id: str | None, principal: Principal
     ) -> tuple[Session, PendingApproval]:
-        for session in await self._sessions(session_id, principal):
+        for session in await self._sessions(session_id, principal, Verb.DECIDE):
             story = await read_story(session)
             for call in story.open_calls:
                 if call.request is not None and call.request.approval_id == approval_id:
@@ -205,28 +247,35 @@ class ApprovalDesk:
                     return session, self._pending(session, story, call)
         raise ApprovalNotFoundError(approval_id=approval_id, reason="no turn that you may see waits for it")
 
-    async def _sessions(self, session_id: str | None, principal: Principal | None) -> list[Session]:
-        """Return the sessions with an open turn, refreshed."""
+    async def _sessions(
+        self, session_id: str | None, principal: Principal | None, verb: Verb = Verb.READ
+    ) -> list[Session]:
+        """Return the sessions with an open turn, refreshed: one with those of its helpers, or all that may wait for a person."""
         if session_id is not None:
-            ids = [session_id]
-        else:
-            ids = [head.session_id async for head in self._manager.heads(principal=principal) if head.open_turn]
+            return await self._with_helpers(await self._manager.open(session_id, principal=principal, verb=verb))
         found: list[Session] = []
-        for each in ids:
-            try:
-                session = await self._manager.open(each, principal=principal)
-            except SessionNotFoundError:
-                if session_id is not None:
-                    raise
-                continue  # erased meanwhile
-            await session.refresh()
-            if session.head.open_turn is not None:
+        async for head in self._manager.heads(SessionQuery(open_turn=True, limit=500), principal=principal):
+            with suppress(SessionNotFoundError):  # erased meanwhile
+                session = await self._manager.open(head.session_id, principal=principal)
+                await session.refresh()
                 found.append(session)
+        return found
+
+    async def _with_helpers(self, session: Session) -> list[Session]:
+        await session.refresh()
+        if session.head.open_turn is None:
+            return []
+        found = [session]
+        for call in (await read_story(session)).open_calls:
+            helper = await helper_session(self._manager, call, parent=session.head)
+            if helper is not None:
+                found += await self._with_helpers(helper)
         return found
 
     def _pending(self, session: Session, story: TurnStory, call: OpenCall) -> PendingApproval:
         request = call.request or ApprovalRequestEvent(approval_id="", tool_call_id=call.id, arguments_hash="")
         now = datetime.fromtimestamp(self._manager.now_us() / 1_000_000, UTC)
+        bond = bond_of(session.head.metadata)
         return PendingApproval(
             approval_id=request.approval_id,
             session_id=session.session_id,
@@ -239,4 +288,5 @@ class ApprovalDesk:
             asked_at=request.timestamp,
             expires_at=request.expires_at,
             is_expired=request.expires_at is not None and request.expires_at <= now,
+            helper_of=None if bond is None else bond.session_id,
         )

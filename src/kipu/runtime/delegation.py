@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, suppress
 from typing import Any, cast
 
-from kipu.errors import KipuError, LeaseLostError
+from kipu.errors import CallParkedError, KipuError, LeaseLostError
 from kipu.events.boundary import MetadataChangedEvent
 from kipu.events.content import text_of
 from kipu.events.conversation import AgentMessageEvent, UserMessageEvent
@@ -19,17 +19,17 @@ from kipu.manager.session import Session
 from kipu.ports.principal import Principal
 from kipu.ports.tool import JsonObject, ToolContext, ToolPreview, ToolResult, ToolSpec
 from kipu.runtime.orchestrator import Orchestrator
+from kipu.runtime.turns.ancestry import CHANNEL, MAX_DEPTH, PARENT, TOOL, bond_of, helper_key
 from kipu.runtime.turns.session_turns import SessionTurns
+from kipu.runtime.turns.spending import spent_from_json
 from kipu.runtime.turns.turn_control import HANDOVER, TurnControl
-from kipu.runtime.turns.turn_run import PARENT
-from kipu.session.key import SessionKey
+from kipu.runtime.turns.turn_run import read_story
 from kipu.session.patch import WORKSPACE
 
-CHANNEL = "delegate"
 INHERITED = ("model", "policy", "env", "limits")
-MAX_DEPTH = 2
+WITHDRAW_S = 5.0
 SPEC = ToolSpec(
-    name="delegate",
+    name=TOOL,
     description=(
         "Give a task of its own to a helper that works in the same directory with the same tools, and get its final answer. "
         "It sees nothing of this conversation: say everything it needs. Several calls in one answer work side by side."
@@ -76,7 +76,10 @@ class DelegateTool:
         return ToolPreview(f"delegate: {self.subject(arguments).splitlines()[0][:200]}")
 
     async def run(self, arguments: JsonObject, context: ToolContext) -> ToolResult:
-        """Begin or find the child, run its turn to its end, and return what it says."""
+        """Begin or find the child, run its turn to its end, and return what it says.
+
+        Raises: CallParkedError (the child waits for a person; run again when that is over, this goes on with it).
+        """
         depth = depth_of(self._parent)
         if depth >= MAX_DEPTH:
             return ToolResult("Helpers of helpers do not delegate further; do it yourself.", True, "too_deep")
@@ -91,10 +94,27 @@ class DelegateTool:
             # The child's turn is not cancelled but told to end, so that its history is closed in order.
             control.stop(HANDOVER if context.is_handover() else "stop")
             await self._stop_elsewhere(child, owner, control)
-            await asyncio.wait({work})
+            await asyncio.gather(work, return_exceptions=True)
             raise
         if finished is None:
             return ToolResult(f"The helper was stopped. [helper session {child.session_id}]", True, "cancelled")
+        return _result(task, finished)
+
+    async def withdraw(self, arguments: JsonObject, context: ToolContext) -> ToolResult:
+        """Stop the child of a call that waits for a person, and return what it had."""
+        owner = owner_of(self._parent.head)
+        child_id = await self._manager.resolve(helper_key(context.call_id), principal=owner)
+        if child_id is None:
+            return ToolResult("The helper is gone.", True, "cancelled")
+        child, control = await self._manager.open(child_id, principal=owner), TurnControl()
+        task = _TaskTurn(child, owner)
+        await self._stop_elsewhere(child, owner, control)
+        finished = None
+        with suppress(TimeoutError, CallParkedError):
+            async with asyncio.timeout(WITHDRAW_S):
+                finished = await self._until_finished(task, control)
+        if finished is None:
+            return ToolResult(f"The helper is to stop. [helper session {child_id}]", True, "cancelled")
         return _result(task, finished)
 
     async def aclose(self) -> None:
@@ -102,7 +122,7 @@ class DelegateTool:
 
     async def _child(self, arguments: JsonObject, context: ToolContext, *, owner: Principal, depth: int) -> Session:
         """Return the session of this call, made with its task the first time."""
-        key = SessionKey(CHANNEL, context.call_id, scope="task")
+        key = helper_key(context.call_id)
         head = self._parent.head
         settings: dict[str, Any] = {name: head.metadata[name] for name in INHERITED if name in head.metadata}
         settings["limits"] = _narrowed(settings.get("limits"), arguments.get("max_steps"))
@@ -131,10 +151,21 @@ class DelegateTool:
                 finally:
                     await child.lock.release()
                 continue
+            await self._raise_where_parked(child)
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_AGAIN_S):
                     await task.news(control)
         return finished
+
+    async def _raise_where_parked(self, child: Session) -> None:
+        """Raise CallParkedError where the child's turn waits for a person: nothing is held meanwhile, above it neither."""
+        await child.refresh()
+        head = child.head
+        if not head.parked or head.decided or head.stop == head.open_turn:
+            return
+        story = await read_story(child)
+        if story.until is None or story.until.timestamp() * 1e6 > self._manager.now_us():
+            raise CallParkedError(waits_for=tuple(story.waits_for), until=story.until)
 
     async def _run_here(self, task: _TaskTurn, control: TurnControl) -> None:
         """Run the child's turn under the lock that this task holds, and hear who wants to stop just that one."""
@@ -179,9 +210,8 @@ def _bound_to(context: ToolContext, depth: int) -> dict[str, Any]:
 
 def depth_of(session: Session) -> int:
     """Return how many sessions stand above this one."""
-    parent = session.head.metadata.get(PARENT)
-    depth = parent.get("depth") if isinstance(parent, Mapping) else None
-    return depth if isinstance(depth, int) else 0
+    bond = bond_of(session.head.metadata)
+    return 0 if bond is None else bond.depth
 
 
 def _narrowed(limits: Any, max_steps: Any) -> dict[str, Any]:
@@ -195,11 +225,13 @@ def _narrowed(limits: Any, max_steps: Any) -> dict[str, Any]:
 
 def _result(task: _TaskTurn, finished: TurnFinishedEvent) -> ToolResult:
     answer, notice = task.answer, f"[helper session {task.child.session_id}]"
+    usage = spent_from_json(finished.usage).as_json()
     if finished.outcome == "completed":
-        return ToolResult(f"{answer}\n{notice}")
+        return ToolResult(f"{answer}\n{notice}", usage=usage)
     said = f" It had said: {answer}" if answer else ""
     why = f": {finished.error}" if finished.error else ""
-    return ToolResult(f"The helper's turn was {finished.outcome}{why}.{said}\n{notice}", True, finished.outcome)
+    text = f"The helper's turn was {finished.outcome}{why}.{said}\n{notice}"
+    return ToolResult(text, True, finished.outcome, usage=usage)
 
 
 class _TaskTurn:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from kipu.events.boundary import NoteEvent
@@ -30,10 +31,14 @@ STOP_MODES = ("stop", "interrupt", "rollback", "rollback_forced")  # who asks fo
 
 @dataclass(slots=True)
 class OpenCall:
-    """One call without a result: how often it began, and what a person was asked and said about it."""
+    """One call without a result: how often it began, and what a person was asked and said about it.
+
+    `parks` are the beginnings that ended in order, because the call waits for a person elsewhere.
+    """
 
     call: ToolCallEvent
     starts: int = 0
+    parks: int = 0
     request: ApprovalRequestEvent | None = None
     decision: ApprovalDecisionEvent | None = None
 
@@ -69,6 +74,12 @@ class TurnStory:
     interrupted: list[ToolCallEvent] = field(default_factory=list)  # what ran, nobody knows how far
     used_tools: list[str] = field(default_factory=list)  # names of what began to run, in order
     answered: list[Answered] = field(default_factory=list)
+    spent_by_calls: list[dict[str, Any]] = field(default_factory=list)  # what results say that their calls used
+    waits_for: list[str] = field(default_factory=list)  # while it is parked
+    until: datetime | None = None
+    worked_s: float = 0.0  # before it was taken up the last time
+    worked_since: datetime | None = None
+    worked_until: datetime | None = None
     is_answered: bool = False
     resumed_in_vain: int = 0
     stop_mode: str | None = None
@@ -83,12 +94,15 @@ class TurnStory:
         handler = _HANDLERS.get(type(event))
         if handler is not None:
             handler(self, event)
+            if event.turn_id == self.turn_id and type(event) not in _BY_OTHERS:
+                self.worked_until = event.timestamp
 
 
 def _started(story: TurnStory, event: TurnStartedEvent) -> None:
     story.turn_id, story.started_seq = event.turn_id, event.seq
     story.policy, story.principal = event.policy, event.principal
     story.consumes.extend(event.consumes)
+    story.worked_since = event.timestamp
 
 
 def _steered(story: TurnStory, event: TurnSteeredEvent) -> None:
@@ -96,12 +110,19 @@ def _steered(story: TurnStory, event: TurnSteeredEvent) -> None:
     story.is_answered = False
 
 
-def _resumed(story: TurnStory, _event: TurnResumedEvent) -> None:
+def _resumed(story: TurnStory, event: TurnResumedEvent) -> None:
     story.resumed_in_vain += 1
+    story.waits_for, story.until = [], None
+    if story.worked_since is not None and story.worked_until is not None:
+        story.worked_s += max(0.0, (story.worked_until - story.worked_since).total_seconds())
+    story.worked_since = event.timestamp
 
 
-def _progress(story: TurnStory, _event: SessionEvent) -> None:
+def _parked(story: TurnStory, event: TurnParkedEvent) -> None:
     story.resumed_in_vain = 0
+    story.waits_for, story.until = event.waits_for, event.until
+    for call in story.calls.values():
+        call.parks = call.starts
 
 
 def _note(story: TurnStory, event: NoteEvent) -> None:
@@ -130,6 +151,8 @@ def _call_started(story: TurnStory, event: ToolStartedEvent) -> None:
 
 def _result(story: TurnStory, event: ToolResultEvent) -> None:
     story.resumed_in_vain = 0
+    if event.usage is not None:
+        story.spent_by_calls.append(event.usage)
     call = story.calls.pop(event.tool_call_id, None)
     if call is not None and event.synthetic == "interrupted":
         story.interrupted.append(call.call)
@@ -165,7 +188,7 @@ _HANDLERS: dict[type[SessionEvent], Callable[[TurnStory, Any], None]] = {
     TurnStartedEvent: _started,
     TurnSteeredEvent: _steered,
     TurnResumedEvent: _resumed,
-    TurnParkedEvent: _progress,
+    TurnParkedEvent: _parked,
     NoteEvent: _note,
     AgentMessageEvent: _answer,
     ToolCallEvent: _call,
@@ -175,6 +198,7 @@ _HANDLERS: dict[type[SessionEvent], Callable[[TurnStory, Any], None]] = {
     ApprovalDecisionEvent: _decision,
     StopRequestedEvent: _stop,
 }
+_BY_OTHERS = frozenset({ApprovalDecisionEvent, StopRequestedEvent})  # they say nothing of how long a worker worked
 
 
 def turn_story(events: Iterable[SessionEvent]) -> TurnStory:

@@ -11,7 +11,8 @@ from kipu.cli.chat.questions import question_of
 from kipu.errors import KipuError, StoreClosedError
 from kipu.events.turn import ApprovalDecisionEvent, ApprovalRequestEvent, TurnFinishedEvent
 from kipu.manager.loader import item_of
-from kipu.runtime.turns.turn_run import PARENT, read_story
+from kipu.runtime.turns.ancestry import bond_of
+from kipu.runtime.turns.turn_run import read_story
 
 if TYPE_CHECKING:
     from kipu.cli.chat.conversation import Conversation
@@ -86,6 +87,5 @@ class Elsewhere:
 
 
 def _parent_of(metadata: Mapping[str, object]) -> str | None:
-    parent = metadata.get(PARENT)
-    found = parent.get("session_id") if isinstance(parent, Mapping) else None
-    return found if isinstance(found, str) else None
+    bond = bond_of(metadata)
+    return None if bond is None else bond.session_id

@@ -184,7 +184,7 @@ async def _tools(chat: Conversation, rest: str) -> None:
         tool = agent.parts.toolbox.find(name)
         if tool is None:
             continue
-        decision = agent.decide(tool.spec, "", principal=principal)
+        decision = await agent.decide(tool.spec, "", principal=principal)
         rows.append((name, decision.answer, tool.spec.description.split(". ")[0]))
     chat.screen.table(("tool", "policy", "what it does"), rows)
     chat.screen.result(

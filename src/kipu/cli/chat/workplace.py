@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kipu.errors import InputError, KipuError
 from kipu.ports.store import SessionQuery
-from kipu.runtime.turns.turn_run import PARENT
+from kipu.runtime.turns.ancestry import PARENT
 from kipu.session.patch import WORKSPACE
 
 if TYPE_CHECKING:

@@ -64,7 +64,7 @@ class Consent:
             return "kipu run --approve reads"
         # A question from before this run, which its rules would not have let come up.
         subject = str(approval.shown.get("subject") or "")
-        decision = agent.decide(tool.spec, subject, principal=runtime.manager.principal)
+        decision = await agent.decide(tool.spec, subject, principal=runtime.manager.principal)
         return f"kipu run --allow: {decision.reason}" if decision.answer == "allow" else None
 
 

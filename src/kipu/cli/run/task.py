@@ -11,8 +11,9 @@ import typer
 
 from kipu.cli.reference import find_session
 from kipu.errors import InputError, SessionNotFoundError
+from kipu.manager.access import Verb
 from kipu.ports.store import SessionQuery
-from kipu.runtime.turns.turn_run import PARENT
+from kipu.runtime.turns.ancestry import PARENT
 from kipu.session.patch import WORKSPACE
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ async def open_task(task: Task, runtime: Runtime) -> OpenedTask:
     elif task.last:
         session = await _newest_here(runtime.manager, task.place)
     else:
-        session = await find_session(runtime.manager, task.session or task.resume or "")
+        session = await find_session(runtime.manager, task.session or task.resume or "", Verb.SEND)
     if not task.is_new:
         await session.refresh()
         if task.model is not None:
@@ -111,8 +112,8 @@ async def _new_session(task: Task, runtime: Runtime) -> Session:
 
 
 async def _newest_here(manager: SessionManager, here: str) -> Session:
-    """Return the most recently active session that works in `here`, or in a worktree of the repository there."""
-    async for head in manager.heads(SessionQuery(limit=100)):
+    """Return the most recently active session of the caller's own that works in `here`, or in a worktree of the repository there."""
+    async for head in manager.heads(SessionQuery(limit=100, owner=manager.principal.id)):
         workspace = head.workspace or {}
         is_child = PARENT in head.metadata  # a helper's session, in its parent's directory
         if here in (workspace.get("path"), workspace.get("repository")) and not is_child:

@@ -9,11 +9,14 @@ from typing import Any, Literal
 from kipu.errors import ApprovalNotFoundError, ConflictError
 from kipu.events.event import SessionEvent
 from kipu.events.turn import MessageSettledEvent, StopRequestedEvent
+from kipu.manager.access import Verb
 from kipu.manager.manager import SessionManager
 from kipu.manager.session import Session
 from kipu.ports.principal import Principal
 from kipu.runtime.approvals import ApprovalDesk
 from kipu.runtime.messages.waiting import QueuedMessage, queued_message, waiting_arrivals
+from kipu.runtime.turns.ancestry import tell_parents, why_on
+from kipu.runtime.turns.turn_run import read_story
 
 State = Literal["idle", "waiting", "running", "parked", "stopping"]
 StopMode = Literal["stop", "interrupt", "rollback", "rollback_forced"]
@@ -47,13 +50,20 @@ class ControlLane:
 
         Raises: SessionNotFoundError.
         """
-        session = await self._session(session_id, principal)
+        verb = Verb.REWIND if mode.startswith("rollback") else Verb.STOP
+        session = await self._session(session_id, principal, verb)
         turn_id = session.head.open_turn
         if turn_id is None:
             return None
         await session.add_event(StopRequestedEvent(turn_id=turn_id, mode=mode), principal=principal)
-        self._wake(session_id)
+        for woken in (session_id, *await self._above(session)):
+            self._wake(woken)
         return turn_id
+
+    async def _above(self, session: Session) -> list[str]:
+        """Let the turns go on that wait for a helper which is to stop, and return their sessions."""
+        story = await read_story(session)
+        return await tell_parents(self._manager, session, why_on(story)) if session.head.parked else []
 
     async def queue(self, session_id: str, *, principal: Principal | None = None) -> list[QueuedMessage]:
         """Return what waits, in order of arrival, with policy and age."""
@@ -62,19 +72,33 @@ class ControlLane:
         return [queued_message(arrival, now_us=now_us) for arrival in await waiting_arrivals(session)]
 
     async def cancel(self, session_id: str, seq: int, *, principal: Principal | None = None) -> SessionEvent:
-        """Take a waiting message back; either this or a turn gets it, never both.
+        """Take a waiting message back; either this or a turn gets it, never both. Who takes part may take back their own.
 
-        Raises: ConflictError (no such message waits: a turn took it, or it was settled), SessionNotFoundError.
+        Raises: ConflictError (no such message waits: a turn took it, or it was settled), SessionNotFoundError,
+        AccessDeniedError.
         """
         while True:
-            session = await self._session(session_id, principal)
+            session = await self._session(session_id, principal, Verb.WITHDRAW)
+            verb = await self._needed_for(session, seq, principal or self._manager.principal)
             if seq not in session.head.waiting:
                 raise ConflictError(session_id=session_id, expected=f"message {seq} waiting", actual="not waiting")
             settled = MessageSettledEvent(seqs=[seq], reason="cancelled")
             try:
-                return await session.add_event(settled, principal=principal, expected_seq=session.history.last_seq)
+                _, stored = await session.append(
+                    [settled], principal=principal, expected_seq=session.history.last_seq, verb=verb
+                )
             except ConflictError:  # something was appended in between: look again
                 continue
+            return stored[-1]
+
+    async def _needed_for(self, session: Session, seq: int, caller: Principal) -> Verb:
+        """Return what taking this message back asks for, and ask it."""
+        own = any(
+            arrival.seq == seq and arrival.author.principal == caller.id for arrival in await waiting_arrivals(session)
+        )
+        verb = Verb.WITHDRAW if own else Verb.CANCEL
+        await session.permit(verb, caller)
+        return verb
 
     async def status(self, session_id: str, *, principal: Principal | None = None) -> SessionStatus:
         """Return what the session is doing."""
@@ -124,8 +148,8 @@ class ControlLane:
             raise ApprovalNotFoundError(approval_id=approval_id, reason="nobody asks for approvals here")
         return self.approvals
 
-    async def _session(self, session_id: str, principal: Principal | None) -> Session:
-        session = await self._manager.open(session_id, principal=principal)
+    async def _session(self, session_id: str, principal: Principal | None, verb: Verb = Verb.READ) -> Session:
+        session = await self._manager.open(session_id, principal=principal, verb=verb)
         await session.refresh()
         return session
 

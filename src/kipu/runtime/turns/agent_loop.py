@@ -58,15 +58,15 @@ class AgentLoop:
             await self._tools.close(run)
             raise
         finally:
-            run.turn.usage = self._budget.spent(run).as_json()
+            run.turn.usage = self._budget.usage(run)
 
     async def _steps(self, run: TurnRun) -> None:
         await run.catch_up()
         while not run.story.is_answered:
-            self._budget.check(run)
+            await self._budget.check(run)
             if not await self._tools.settle(run):
                 return
-            self._budget.check(run)  # calls take time too
+            await self._budget.check(run)  # calls take time too
             await self._boundary.cross(run)
             await self._compaction.at_boundary(run)
             await self._model.ask(run, tools=self._toolbox.definitions())

@@ -25,7 +25,7 @@ APPROVED, DENIED = "approved", "denied"
 class Decide(Protocol):
     """Say what policy answers."""
 
-    def __call__(self, spec: ToolSpec | None, subject: str, *, principal: Principal) -> PolicyDecision:
+    async def __call__(self, spec: ToolSpec | None, subject: str, *, principal: Principal) -> PolicyDecision:
         """Return the answer and the rule that gave it."""
         ...
 
@@ -75,9 +75,10 @@ class ApprovalGate:
         if problem is not None or tool is None:
             reason, word = (problem.content, problem.error_info) if problem else ("there is no such tool", None)
             return Verdict("refuse", arguments, str(reason), error_info=word)
-        if call.starts and not (tool.spec.is_idempotent and call.starts < tool.spec.max_starts):
+        begun = call.starts - call.parks
+        if begun and not (tool.spec.is_idempotent and begun < tool.spec.max_starts):
             return _interrupted(call, arguments)
-        decision = self._decide(tool.spec, tool.subject(arguments), principal=self._principal)
+        decision = await self._decide(tool.spec, tool.subject(arguments), principal=self._principal)
         if decision.answer == "deny":
             return Verdict("refuse", arguments, f"Not allowed: {decision.reason}.", "denied", "denied")
         if call.request is not None:

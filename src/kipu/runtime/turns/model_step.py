@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 
 from kipu.context.policy import LADDER
+from kipu.context.tokens import EstimateCounter
 from kipu.errors import (
     KipuError,
     ModelAnswerError,
@@ -19,6 +20,7 @@ from kipu.errors import (
     ModelError,
     ModelRefusedError,
     ModelStreamCutError,
+    TurnLimitError,
 )
 from kipu.events.content import ProviderMark
 from kipu.events.conversation import AgentMessageEvent, ModelCallEvent, ToolCallEvent
@@ -30,8 +32,10 @@ from kipu.runtime.models.retrying import DEFAULT_LIMITS, RetryLimits, retry_dela
 from kipu.runtime.observer import ModelNews, RetryNews, TurnObserver
 from kipu.runtime.turns.model_settings import settings_of
 from kipu.runtime.turns.shown_window import TARGET, window_record
+from kipu.runtime.turns.turn_budget import TurnBudget
 from kipu.runtime.turns.turn_run import TurnRun
 
+COUNTED_CHARACTERS = 500  # how often the tokens of an answer that still comes are added up
 OVERFLOW_SHARE = 0.5
 MOST_OVERFLOWS = 3
 
@@ -56,6 +60,7 @@ class ModelStep:
         mint: Callable[[str], str],
         random: Callable[[], float],
         observer: TurnObserver,
+        budget: TurnBudget,
         retries: RetryLimits = DEFAULT_LIMITS,
         stream_limits: StreamLimits | None = None,
     ) -> None:
@@ -65,14 +70,16 @@ class ModelStep:
         self._mint = mint
         self._random = random
         self._observer = observer
+        self._budget = budget
         self._retries = retries
         self._limits = stream_limits or StreamLimits()
+        self._counter = EstimateCounter()
         self._tools_digest: dict[bytes, str] = {}
 
     async def ask(self, run: TurnRun, *, tools: Sequence[JsonObject]) -> ModelReply:
         """Show the window as it stands, keep the answer, and return it.
 
-        Raises: TurnStoppedError (what had come is kept), ModelError (all tries and windows failed; what had come is kept).
+        Raises: TurnStoppedError, TurnLimitError, ModelError (all tries and windows failed); what had come is kept.
         """
         ladder = self._session.policy.ladder
         try:
@@ -111,7 +118,8 @@ class ModelStep:
                     continue
                 waited_s += wait_s
                 self._observer.tell(RetryNews(run.session.session_id, run.turn.id, str(error), wait_s))
-                await run.control.sleep(wait_s)
+                await run.control.sleep(min(wait_s, self._budget.remaining_s() or wait_s))
+                await self._budget.check(run)
 
     # ---- what is shown ---------------------------------------------------------------------------------------------
 
@@ -156,7 +164,7 @@ class ModelStep:
             with run.control.on_stop(stream.interrupt):
                 async with stream:
                     reply = await self._read(run, stream)
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, TurnLimitError):
             await self._keep(run, stream.partial())
             raise
         except ModelError as error:
@@ -169,26 +177,36 @@ class ModelStep:
         return reply
 
     async def _read(self, run: TurnRun, stream: ModelStream) -> ModelReply:
-        characters = 0
+        """Return the reply. Raises: TurnLimitError (it went on beyond what is left of the turn's budget), ModelError."""
+        characters = counted = tokens = 0
+        said = ""
         while True:
-            event = await self._next(stream)
+            event = await self._next(run, stream)
             if event is None:
                 return stream.partial()
             if isinstance(event, ModelReply):
                 return event
             self._observer.tell(ModelNews(run.session.session_id, run.turn.id, event))
-            characters += len(getattr(event, "text", "") or getattr(event, "arguments", ""))
+            said += getattr(event, "text", "") or getattr(event, "arguments", "")
+            characters = counted + len(said)
+            if len(said) >= COUNTED_CHARACTERS:
+                tokens, counted, said = tokens + self._counter.count(said), characters, ""
+                self._budget.check_answer(run, tokens)
             if characters > self._limits.max_characters:
                 stream.interrupt()
                 raise ModelAnswerError(
                     model=self._model.name, reason=f"the answer did not end after {characters} characters"
                 )
 
-    async def _next(self, stream: ModelStream) -> ModelEvent | None:
+    async def _next(self, run: TurnRun, stream: ModelStream) -> ModelEvent | None:
+        left_s = self._budget.remaining_s()
+        silence_s = self._limits.silence_s if left_s is None else min(left_s, self._limits.silence_s)
         try:
-            async with asyncio.timeout(self._limits.silence_s):
+            async with asyncio.timeout(silence_s):
                 return await anext(stream, None)
         except TimeoutError:
+            if left_s is not None and left_s <= self._limits.silence_s:
+                self._budget.check_answer(run, 0)
             raise ModelStreamCutError(
                 model=self._model.name,
                 endpoint=self._model.describe().endpoint or "the provider",

@@ -19,6 +19,7 @@ from kipu.ports.principal import Principal
 from kipu.runtime.messages.outbound import ROLLBACK_REFUSED_NOTE
 from kipu.runtime.messages.waiting import waiting_arrivals
 from kipu.runtime.orchestrator import Orchestrator
+from kipu.runtime.turns.ancestry import tell_parents, why_on
 from kipu.runtime.turns.quarantine import Quarantine
 from kipu.runtime.turns.tool_step import closing_events
 from kipu.runtime.turns.turn_control import HANDOVER, TurnControl
@@ -76,7 +77,10 @@ class SessionTurns:
     async def _resume(self, control: TurnControl) -> None:
         """Go on with the open turn: with few of its likes at once, if it was taken up before and got nowhere."""
         turn = self._session.resumed_turn(principal=self._principal)
-        give_back = await self._quarantine.enter((await read_story(self._session)).resumed_in_vain)
+        story = await read_story(self._session)
+        if self._session.head.parked:
+            await tell_parents(self._manager, self._session, why_on(story))
+        give_back = await self._quarantine.enter(story.resumed_in_vain)
         control.on_progress = give_back
         try:
             if control.mode != HANDOVER:

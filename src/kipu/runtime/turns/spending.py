@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
+from kipu.errors import ConfigurationError
 from kipu.ports.model import ModelUsage
 
 FREE_PROVIDERS = frozenset({"kipu-demo", "gguf"})  # they run in this process
 LOCAL_SERVERS = frozenset({"ollama"})  # free where they run on this machine
+HELPERS = "helpers"  # in a turn's usage: what its helpers used
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -62,6 +65,12 @@ class Spent:
             unpriced=unpriced,
         )
 
+    def __add__(self, other: Spent) -> Spent:
+        """Return what both have used together; the time is this one's, in which the other worked."""
+        unpriced = (*self.unpriced, *(model for model in other.unpriced if model not in self.unpriced))
+        usage = add_usage(self.usage, other.usage)
+        return Spent(self.steps + other.steps, usage, self.seconds, self.cost_usd + other.cost_usd, unpriced)
+
     def with_seconds(self, seconds: float) -> Spent:
         """Return the same with the time that has passed since the turn began."""
         return Spent(self.steps, self.usage, seconds, self.cost_usd, self.unpriced)
@@ -78,6 +87,39 @@ class Spent:
         return found
 
 
+def spent_from_json(kept: Mapping[str, Any] | None) -> Spent:
+    """Return what an event says was used, with what a turn's helpers used; of foreign histories whatever can be read."""
+    if not isinstance(kept, Mapping) or not kept:
+        return Spent()
+    steps, cost, unpriced = kept.get("steps"), kept.get("cost_usd"), kept.get("unpriced")
+    own = Spent(
+        steps=steps if isinstance(steps, int) and steps > 0 else 0,
+        usage=usage_from_json(kept),
+        cost_usd=float(cost) if isinstance(cost, int | float) and cost > 0 else 0.0,
+        unpriced=tuple(str(name) for name in unpriced) if isinstance(unpriced, list) else (),
+    )
+    helpers = kept.get(HELPERS)
+    return own + spent_from_json(helpers) if isinstance(helpers, Mapping) else own
+
+
+def narrowed_limits(default: TurnLimits, kept: Any) -> TurnLimits:
+    """Return the limits, each one the stricter of the default and a session's own (a session only narrows).
+
+    Raises: ConfigurationError.
+    """
+    if not isinstance(kept, Mapping):
+        return default
+    known = {each.name for each in fields(TurnLimits)}
+    unknown = sorted(str(name) for name in kept if name not in known)
+    if unknown:
+        raise ConfigurationError(reason=f"limits has no {unknown[0]!r}; it has {', '.join(sorted(known))}")
+    values: dict[str, Any] = {}
+    for name in known:
+        both = [value for value in (getattr(default, name), kept.get(name)) if isinstance(value, int | float)]
+        values[name] = min(both) if both else None
+    return TurnLimits(**values)
+
+
 def add_usage(first: ModelUsage, second: ModelUsage) -> ModelUsage:
     """Return the sum; it is measured only where both are."""
     return ModelUsage(
@@ -90,7 +132,7 @@ def add_usage(first: ModelUsage, second: ModelUsage) -> ModelUsage:
     )
 
 
-def usage_from_json(kept: dict[str, Any] | None) -> ModelUsage:
+def usage_from_json(kept: Mapping[str, Any] | None) -> ModelUsage:
     """Return the usage that an event keeps; of foreign histories whatever is a count."""
 
     def count(name: str) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 
 from kipu.errors import (
     BlobNotFoundError,
+    CallParkedError,
     KipuError,
     LeaseLostError,
     SearchUnavailableError,
@@ -20,7 +21,7 @@ from kipu.errors import (
 from kipu.events.conversation import ToolResultEvent, ToolStartedEvent
 from kipu.ports.principal import Principal
 from kipu.ports.store import EventStore
-from kipu.ports.tool import JsonObject, Tool, ToolContext, ToolResult
+from kipu.ports.tool import JsonObject, ParkingTool, Tool, ToolContext, ToolResult
 from kipu.ports.workspace import Workspace
 from kipu.runtime.observer import ToolNews, TurnObserver
 from kipu.runtime.tools.result_limit import limited
@@ -110,8 +111,25 @@ class ToolExecution:
                 return
         await run.add(ToolStartedEvent(tool_call_id=call.id))
         context = await self.context(run)(call)
-        result = await self._bounded(run, tool, arguments, context)
+        try:
+            result = await self._bounded(run, tool, arguments, context)
+        except CallParkedError as parked:
+            run.parked[call.id] = parked
+            return
         await run.add(await self._event(run, call, arguments=arguments, result=result, context=context))
+
+    async def withdraw(self, run: TurnRun, call: OpenCall) -> ToolResult:
+        """End what a call that waits elsewhere left there, and return what there is of its result."""
+        tool = self._toolbox.find(call.call.tool_name)
+        if not isinstance(tool, ParkingTool):
+            return ToolResult("", is_error=True)
+        try:
+            return await tool.withdraw(call.call.tool_input, await self.context(run)(call))
+        except (LeaseLostError, StoreError):
+            raise
+        except Exception as error:  # the turn is to end, whatever becomes of the rest
+            logger.warning("what %s left behind could not be ended", tool.spec.name, exc_info=error)
+            return ToolResult(str(error), is_error=True)
 
     async def _bounded(self, run: TurnRun, tool: Tool, arguments: JsonObject, context: ToolContext) -> ToolResult:
         """Return the result within the tool's time, or when the turn is stopped, end the tool and raise TurnStoppedError."""
@@ -158,6 +176,7 @@ class ToolExecution:
             error_info=result.error_info,
             blob=blob,
             pinned=result.pinned,
+            usage=dict(result.usage) if result.usage is not None else None,
             normalised=notes or None,
         )
 
@@ -177,6 +196,8 @@ def _outcome(tool: Tool, work: asyncio.Future[ToolResult]) -> ToolResult:
         return work.result()
     is_log = isinstance(error, LeaseLostError | StoreError) and not isinstance(error, _NOT_THE_LOG)
     if is_log or not isinstance(error, Exception):
+        raise error
+    if isinstance(error, CallParkedError) and isinstance(tool, ParkingTool):
         raise error
     if not isinstance(error, KipuError):
         logger.warning("tool %s failed", tool.spec.name, exc_info=error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
 from itertools import groupby
 from typing import Any
 
@@ -45,12 +46,13 @@ class ToolStep:
             run.control.check()
             judged = [(call, await self._gate.judge(run, call)) for call in run.story.open_calls]
             await self._refuse_and_ask(run, judged)
-            await self._run(run, [entry for entry in judged if entry[1].kind == "run"])
+            ready = [entry for entry in judged if entry[1].kind == "run" and entry[0].id not in run.parked]
+            await self._run(run, ready)
             if not run.story.open_calls:  # the boundary before the model call looks what came in
                 break
             await run.catch_up()
             run.control.check()
-            if run.story.open_calls and all(call.awaits_decision for call in run.story.open_calls):
+            if run.story.open_calls and all(_waits(run, call) for call in run.story.open_calls):
                 if await self._is_steered(run):
                     await self.skip(run)
                     return True
@@ -60,16 +62,23 @@ class ToolStep:
 
     async def close(self, run: TurnRun) -> None:
         """End every open call of a stopped turn as cancelled, and what was asked about them as denied."""
+        for call in run.story.open_calls:
+            if call.parks or call.id in run.parked:
+                await self._execution.withdraw(run, call)
         events = closing_events(run.story.open_calls)
         if events:
             await run.add(*events)
 
     async def skip(self, run: TurnRun) -> None:
-        """End the calls that have not started as skipped: a message steers the turn elsewhere."""
+        """End the calls that have not started, or wait elsewhere, as skipped: a message steers the turn to something else."""
         events: list[SessionEvent] = []
         for call in run.story.open_calls:
             if not call.starts:
                 events += [*_denial(call, by="a message that came in"), _synthetic(call, SKIPPED_TEXT, "skipped")]
+            elif call.id in run.parked:
+                left = await self._execution.withdraw(run, call)
+                skipped = _synthetic(call, f"{SKIPPED_TEXT} {left.content}", "skipped")
+                events.append(skipped.model_copy(update={"usage": left.usage}))
         if events:
             await run.add(*events)
 
@@ -121,9 +130,21 @@ class ToolStep:
         run.control.check()
 
     async def _park(self, run: TurnRun) -> None:
-        requests = [call.request for call in run.story.open_calls if call.request is not None]
-        ends = [request.expires_at for request in requests if request.expires_at is not None]
-        await run.turn.park([request.approval_id for request in requests], until=min(ends) if ends else None)
+        waits_for: list[str] = []
+        ends: list[datetime | None] = []
+        for call in run.story.open_calls:
+            elsewhere = run.parked.get(call.id)
+            if elsewhere is not None:
+                waits_for += elsewhere.data["waits_for"]
+                ends.append(elsewhere.data["until"])
+            elif call.request is not None:
+                waits_for.append(call.request.approval_id)
+                ends.append(call.request.expires_at)
+        await run.turn.park(waits_for, until=min((end for end in ends if end is not None), default=None))
+
+
+def _waits(run: TurnRun, call: OpenCall) -> bool:
+    return call.awaits_decision or call.id in run.parked
 
 
 def _refusal(call: OpenCall, verdict: Verdict) -> ToolResultEvent:

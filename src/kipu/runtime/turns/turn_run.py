@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from kipu.errors import CallParkedError
 from kipu.events.conversation import UserMessageEvent
 from kipu.events.event import SessionEvent
 from kipu.manager.loader import PAGE
@@ -11,8 +12,6 @@ from kipu.manager.session import Session
 from kipu.manager.turn import Turn
 from kipu.runtime.turns.turn_control import TurnControl
 from kipu.session.turn_story import TurnStory, turn_story
-
-PARENT = "kipu.parent"  # in a helper session's metadata: session_id, turn_id, call_id, principal, depth
 
 
 class TurnRun:
@@ -26,6 +25,7 @@ class TurnRun:
         self.turn = turn
         self.control = control
         self.story = TurnStory()
+        self.parked: dict[str, CallParkedError] = {}  # calls that wait for a person elsewhere
         self._seen = 0
         self._order = asyncio.Lock()  # calls that run side by side append side by side
 
@@ -76,15 +76,30 @@ class TurnRun:
             self._seen = page[-1].seq
 
 
+class FollowedTurn:
+    """The open turn of a session as its log tells of it. However often it is looked at, each event is read once."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self._story = TurnStory()
+        self._started_seq = self._seen = 0
+
+    async def story(self) -> TurnStory:
+        """Return the story of the turn that is open, an empty one where none is; `refresh` the session first."""
+        head = self.session.head
+        if head.open_turn is None:
+            return TurnStory()
+        if head.open_turn_seq != self._started_seq:
+            self._story, self._started_seq, self._seen = TurnStory(), head.open_turn_seq, head.open_turn_seq - 1
+        while True:
+            page = await self.session.history.reader.forwards(after=self._seen)
+            for item in page:
+                self._story.take(item.event)
+                self._seen = item.seq
+            if len(page) < PAGE:
+                return self._story
+
+
 async def read_story(session: Session) -> TurnStory:
     """Return the story of the session's open turn, an empty one where none is open."""
-    story = TurnStory()
-    after = session.head.open_turn_seq - 1
-    while session.head.open_turn is not None:
-        page = await session.history.reader.forwards(after=after)
-        for item in page:
-            story.take(item.event)
-        if len(page) < PAGE:
-            break
-        after = page[-1].seq
-    return story
+    return await FollowedTurn(session).story()

@@ -1,0 +1,108 @@
+"""Limits that cut an answer while it comes: nothing streams for ever, and what came is kept."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kipu.errors import ModelUnavailableError
+from kipu.events.conversation import AgentMessageEvent, ToolResultEvent
+from kipu.events.turn import TurnFinishedEvent
+from kipu.ports.model import ModelUsage
+from kipu.runtime.turns.spending import TurnLimits
+from kipu.testing.scripted_model import ScriptedCall, ScriptedModelClient, ScriptedReply
+from kipu.wiring import open_manager
+from tests.acceptance.runtime.fakes import FunctionTool, of_type, runtime, until
+
+GPT = {"provider": "openai", "model": "gpt-4o"}
+
+
+@pytest.mark.parametrize(
+    ("limits", "model", "word"),
+    [
+        (TurnLimits(max_tokens=3_000), {}, "tokens"),
+        (TurnLimits(max_seconds=0.5), {}, " s, its limit"),
+        (TurnLimits(max_cost_usd=0.01), GPT, "cost $"),
+    ],
+)
+async def test_endless_answer_ends_at_the_limit_and_is_kept(limits: TurnLimits, model: Any, word: str) -> None:
+    """An answer that does not end is cut by tokens, time and money, and what was said stays in the log (A72, C5)."""
+    client = ScriptedModelClient([ScriptedReply("on and on it goes, " * 5, endless=True)], **model)
+    async with runtime(client, limits=limits) as run:
+        session = await run.session()
+        await run.say(session, "talk")
+        finished = await until(session, TurnFinishedEvent)
+        assert finished.outcome == "failed"
+        assert word in (finished.error or "")
+        (answer,) = await of_type(session, AgentMessageEvent)
+        assert answer.state == "interrupted"
+        assert answer.content.startswith("on and on it goes")
+        assert len(client.requests) == 1
+        assert client.running == 0
+
+
+async def test_silent_answer_ends_with_the_turns_time() -> None:
+    """A model that stops in the middle of its answer is cut when the turn's time is over, not after the silence it may keep."""
+    client = ScriptedModelClient([ScriptedReply("so it begins, and then", hold_after=1)])
+    async with runtime(client, limits=TurnLimits(max_seconds=0.4)) as run:
+        session = await run.session()
+        began = time.monotonic()
+        await run.say(session, "talk")
+        finished = await until(session, TurnFinishedEvent)
+        assert time.monotonic() - began < 5
+        assert (finished.outcome, " s, its limit" in (finished.error or "")) == ("failed", True)
+        (answer,) = await of_type(session, AgentMessageEvent)
+        assert (answer.state, answer.content) == ("interrupted", "so it begins")
+
+
+async def test_waiting_for_a_provider_ends_with_the_turns_time() -> None:
+    """A provider that asks for a long pause is not waited for beyond the turn's time."""
+    fault = ModelUnavailableError(model="m", status=503, reason="busy", retry_after_s=60.0)
+    client = ScriptedModelClient([fault, fault, "never"])
+    async with runtime(client, limits=TurnLimits(max_seconds=0.4)) as run:
+        session = await run.session()
+        began = time.monotonic()
+        await run.say(session, "talk")
+        finished = await until(session, TurnFinishedEvent)
+        assert time.monotonic() - began < 5
+        assert finished.outcome == "failed"
+
+
+async def test_answer_within_the_limits_is_not_cut() -> None:
+    """What is left of a budget can be used: an answer that stays below it ends by itself."""
+    client = ScriptedModelClient([ScriptedReply("word " * 2_000, usage=ModelUsage(10, 2_000))])
+    async with runtime(client, limits=TurnLimits(max_tokens=4_000, max_seconds=60)) as run:
+        session = await run.session()
+        await run.say(session, "talk")
+        assert (await until(session, TurnFinishedEvent)).outcome == "completed"
+
+
+async def test_time_of_a_crashed_process_counts(tmp_path: Path) -> None:
+    """What a turn was worked on before its process went away counts toward its limit of time; being parked does not."""
+    look, url = FunctionTool("look"), f"sqlite:///{tmp_path}/s.db"
+
+    async def slowly(_arguments: Any, _context: Any) -> str:
+        await asyncio.sleep(0.5)
+        return "looked"
+
+    look.function = slowly
+    replies = [ScriptedReply(calls=[ScriptedCall("look")]), ScriptedReply("so it begins", hold_after=0)]
+    client = ScriptedModelClient(replies)
+    async with runtime(client, look, url=url, limits=TurnLimits(max_seconds=60)) as run:
+        session_id = (await run.session()).session_id
+        await run.say(await run.session(), "talk")
+        await asyncio.wait_for(client.held.wait(), 5)
+    again = ScriptedModelClient(["never"])
+    async with (
+        await open_manager(url) as manager,
+        runtime(again, look, manager=manager, limits=TurnLimits(max_seconds=0.45)) as run,
+    ):
+        session = await manager.open(session_id)
+        finished = await until(session, TurnFinishedEvent)
+        assert finished.outcome == "failed"
+        assert again.requests == []
+        assert len(await of_type(session, ToolResultEvent)) == 1
