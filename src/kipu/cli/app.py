@@ -16,7 +16,7 @@ from kipu.errors import KipuError
 
 _HELP = """Keep the sessions of AI agents: chat, run, list, search, fork, rewind, export, copy, verify. Begin with `kipu demo`.
 
-Exit codes: 0 done · 1 failed, damage or secrets found · 2 usage · 3 not found · 4 busy or conflict · 5 store unreadable · 6 denied · 130 Ctrl-C.
+Exit codes: 0 done · 1 failed, damage or secrets · 2 usage · 3 not found · 4 busy or conflict · 5 store unreadable · 6 denied · 130 Ctrl-C.
 `kipu run` has more: 10 failed · 11 waits for a person · 12 a limit · 13 stopped · 143 SIGTERM.
 """
 # Typer carries its own click; the class is named through what it exports.

@@ -32,9 +32,10 @@ def fork(
 async def _fork(invocation: Invocation, text: str, at: int | None, *, title: str | None) -> None:
     from kipu.cli.head_view import head_json
     from kipu.cli.reference import find_session
+    from kipu.manager.access import Verb
 
     async with invocation.manager() as manager:
-        child = await (await find_session(manager, text)).fork(at, title=title)
+        child = await (await find_session(manager, text, Verb.FORK)).fork(at, title=title)
         if invocation.json:
             invocation.output.emit(head_json(child.head))
             return
@@ -64,9 +65,10 @@ async def _rewind(invocation: Invocation, text: str, turns: int, *, to: int | No
     from kipu.cli.reference import find_session
     from kipu.cli.transcript import event_json
     from kipu.cli.workspace_files import rewind_with_files
+    from kipu.manager.access import Verb
 
     async with invocation.manager() as manager:
-        session = await find_session(manager, text)
+        session = await find_session(manager, text, Verb.REWIND)
         if files:
             await rewind_with_files(invocation, manager, session=session, to=to, turns=turns)
             return

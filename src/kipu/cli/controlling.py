@@ -78,11 +78,12 @@ def stop(
 async def _stop(invocation: Invocation, text: str) -> None:
     from kipu.cli.reference import find_session
     from kipu.cli.runner import finished, live_owner
+    from kipu.manager.access import Verb
 
     output = invocation.output
     ended: TurnFinishedEvent | None = None
     async with invocation.manager() as manager:
-        session = await find_session(manager, text)
+        session = await find_session(manager, text, Verb.STOP)
         turn_id = await _control(manager).stop(session.session_id)
         if turn_id is not None:
             after = session.history.last_seq
@@ -180,9 +181,10 @@ def _message_json(message: QueuedMessage) -> dict[str, Any]:
 async def _cancel(invocation: Invocation, text: str, seq: int) -> None:
     from kipu.cli.reference import find_session
     from kipu.cli.transcript import event_json
+    from kipu.manager.access import Verb
 
     async with invocation.manager() as manager:
-        session = await find_session(manager, text)
+        session = await find_session(manager, text, Verb.WITHDRAW)
         event = await _control(manager).cancel(session.session_id, seq)
         if invocation.json:
             invocation.output.emit(event_json(event))
@@ -215,10 +217,11 @@ async def _send(invocation: Invocation, text: str, message: str, *, policy: str 
     from kipu.cli.posting import post
     from kipu.cli.reference import find_session
     from kipu.cli.runner import live_owner
+    from kipu.manager.access import Verb
 
     output = invocation.output
     async with invocation.manager() as manager:
-        session = await find_session(manager, text)
+        session = await find_session(manager, text, Verb.SEND)
         receipt = await post(manager, session, text=message, policy=policy)
         head = await manager.store.head(session.session_id)
         owner = live_owner(head.lease_owner) if head is not None else None

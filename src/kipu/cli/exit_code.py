@@ -16,6 +16,7 @@ class ExitCode(IntEnum):
     NOT_FOUND = 3  # no such store, session, message or blob for this principal
     BUSY = 4  # somebody else has it, or was first
     UNREADABLE = 5  # the store cannot be read or written
+    DENIED = 6  # the session is shared in a role that may not do this
     TURN_FAILED = 10  # `kipu run`: the turn ended with an error, such as one of the model
     PARKED = 11  # `kipu run`: the turn waits for a person, who is told how to decide
     LIMIT = 12  # `kipu run`: the turn came to a limit on its steps, tokens, time or money
@@ -26,6 +27,7 @@ class ExitCode(IntEnum):
 
 # The first class that matches decides.
 _CODES: tuple[tuple[type[errors.KipuError], ExitCode], ...] = (
+    (errors.AccessDeniedError, ExitCode.DENIED),
     (errors.SessionNotFoundError, ExitCode.NOT_FOUND),
     (errors.SessionErasedError, ExitCode.NOT_FOUND),
     (errors.BlobNotFoundError, ExitCode.NOT_FOUND),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kipu.ports.head import head_to_json
+from kipu.ports.principal import LOCAL_ID
 
 if TYPE_CHECKING:
     from kipu.ports.head import Head
@@ -17,6 +18,8 @@ def head_row(head: Head) -> tuple[str, ...]:
     title, status = head.display_title, head.status
     if head.tags or head.pinned:
         title = ("pinned " if head.pinned else "") + "".join(f"#{tag} " for tag in head.tags) + title
+    if head.owner not in ("", LOCAL_ID):
+        title = f"@{head.owner} {title}"  # somebody else's, shared
     if head.waiting:
         status = f"{status} ({len(head.waiting)} waiting)"
     return head.session_id, status, str(head.event_count), moment(head.last_activity_at), title

@@ -18,24 +18,27 @@ NAMED_CANDIDATES = 5
 EVERY_STATUS = frozenset({"active", "expired", "archived", "trashed"})
 
 
-async def find_session(manager: SessionManager, text: str) -> Session:
-    """Return the session of this id, this key, or the one whose id begins or ends so.
+async def find_session(manager: SessionManager, text: str, verb: Verb = Verb.READ) -> Session:
+    """Return the session of this id, this key, or the one whose id begins or ends so, for what is to be done with it.
 
     Raises:
         SessionNotFoundError: there is none for this principal. SessionAmbiguousError: there are several.
+        AccessDeniedError: it is shared with them in a role that may not.
     """
-    exact = await find_exactly(manager, text)
-    return exact if exact is not None else await manager.open(await _by_part(manager, text))
+    exact = await find_exactly(manager, text, verb)
+    return exact if exact is not None else await manager.open(await _by_part(manager, text), verb=verb)
 
 
-async def find_head(manager: SessionManager, text: str) -> str:
+async def find_head(manager: SessionManager, text: str, verb: Verb = Verb.READ) -> str:
     """Return the id of the session meant, as `find_session` does, without reading more of it than its head."""
     if ":" in text:
-        return (await find_session(manager, text)).session_id
+        return (await find_session(manager, text, verb)).session_id
     if _may_be_id(text):
         head = await manager.store.head(text)
         if head is not None and may(manager.principal, Verb.READ, head=head):
+            await manager.denials.require(manager.principal, verb, head=head, session_id=text)
             return text
+        await manager.denials.note(manager.principal, verb, head=head, session_id=text)
     return await _by_part(manager, text)
 
 
@@ -50,18 +53,18 @@ async def _by_part(manager: SessionManager, text: str) -> str:
     return only_one(found, text).session_id
 
 
-async def find_exactly(manager: SessionManager, text: str) -> Session | None:
+async def find_exactly(manager: SessionManager, text: str, verb: Verb = Verb.READ) -> Session | None:
     """Return the session of exactly this id or key."""
     if ":" in text:
         try:
             bound = await manager.resolve(text)
         except InvalidSessionKeyError:
             return None
-        return await manager.open(bound) if bound is not None else None
+        return await manager.open(bound, verb=verb) if bound is not None else None
     if not _may_be_id(text):
         return None
     try:
-        return await manager.open(text)
+        return await manager.open(text, verb=verb)
     except SessionNotFoundError:
         return None
 

@@ -33,9 +33,10 @@ def restore(
 async def _move(invocation: Invocation, text: str, status: str) -> None:
     from kipu.cli.head_view import head_json
     from kipu.cli.reference import find_session
+    from kipu.manager.access import Verb
 
     async with invocation.manager() as manager:
-        session = await find_session(manager, text)
+        session = await find_session(manager, text, Verb.CONFIGURE)
         changed = await session.set_status(status, reason="command line")
         if invocation.json:
             invocation.output.emit(head_json(session.head))
@@ -65,9 +66,10 @@ async def _require_whole_id(invocation: Invocation, text: str) -> None:
     """Return where `text` is nobody's key or part of an id: what cannot be undone is not done to what was guessed."""
     from kipu.cli.reference import find_head
     from kipu.errors import InputError
+    from kipu.manager.access import Verb
 
     async with invocation.manager() as manager:
-        session_id = await find_head(manager, text)
+        session_id = await find_head(manager, text, Verb.ERASE)
     if session_id != text:
         raise InputError(reason=f"erase takes a whole id only, and {text} could mean {session_id}")
 

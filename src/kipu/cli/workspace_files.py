@@ -78,9 +78,10 @@ def undo(
 
 async def _undo(invocation: Invocation, text: str, turns: int) -> None:
     from kipu.cli.reference import find_session
+    from kipu.manager.access import Verb
 
     async with invocation.manager() as manager:
-        session = await find_session(manager, text)
+        session = await find_session(manager, text, Verb.REWIND)
         await rewind_with_files(invocation, manager, session=session, to=None, turns=turns)
 
 
@@ -112,12 +113,17 @@ async def rewind_with_files(
 async def workspace_of(
     invocation: Invocation, manager: SessionManager, *, session: Session
 ) -> AsyncIterator[tuple[LocalWorkspace, CheckpointRecorder]]:
-    """Open the session's directory and what keeps its checkpoints. Raises: WorkspaceMissingError, WorkspaceError."""
+    """Open the session's directory and what keeps its checkpoints, for whoever runs the session: a role shares no files.
+
+    Raises: AccessDeniedError, WorkspaceMissingError, WorkspaceError.
+    """
     from kipu.cli.serving import settings_of
+    from kipu.manager.access import Verb
     from kipu.runtime.session_workspaces import SessionWorkspaces
     from kipu.runtime.workspaces.provision import WorkspaceProvision
     from kipu.stores.host import SystemClock
 
+    await session.permit(Verb.APPEND)
     settings = settings_of(invocation)
     provision = WorkspaceProvision(settings.workspaces, own_places=settings.own_places, clock=SystemClock())
     places = SessionWorkspaces(manager, provision)
