@@ -5,7 +5,8 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from kipu.manager.erasing.eraser import Surroundings
     from kipu.manager.manager import SessionManager
     from kipu.memory.memory import Memory
+    from kipu.ports.erasure import ErasurePlace
+    from kipu.ports.memory import MemoryErasure
     from kipu.ports.model import ModelClient
     from kipu.runtime.agent_builder import AgentSettings, MoreTools, OpenModel
     from kipu.runtime.runtime import Runtime
@@ -167,7 +170,7 @@ def store_place(url: str) -> StorePlace:
         elsewhere = StoreUrl(f"{parsed.kind}:///{path}", parsed.kind, path, settings)
         return await _open_plain(elsewhere, clock=clock, liveness=liveness)
 
-    return StorePlace(url, parsed.kind, parsed.path, open_plain=open_plain)
+    return StorePlace(url, parsed.kind, path=parsed.path, open_plain=open_plain)
 
 
 async def look_inside(url: str, question: Callable[[EventStore], Awaitable[T]]) -> T:
@@ -302,7 +305,8 @@ async def open_manager(
     """Return a manager over the store at `url` (default: `default_store_url`). Close it, or use it as `async with`.
 
     An erasure that a kill cut off is finished first. `workspaces` is the folder of sessions' own directories, which erasures
-    empty (default: that of `open_runtime`). Tokens are estimated, or counted with a tokenizer where `counter` is "exact" (extra `tokens`) or one of your own.
+    empty (default: that of `open_runtime`). Tokens are estimated, or counted with a tokenizer where `counter` is "exact" (extra
+    `tokens`) or one of your own.
     With a `redactor` (see `open_redactor`) no secret that it finds is written anywhere; without one, events are kept as given.
     Raises: StoreUrlError, StoreError, MissingExtraError (exact counts without the extra), ConfigurationError.
     """

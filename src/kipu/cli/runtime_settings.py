@@ -47,6 +47,7 @@ def open_cli_runtime(
 def agent_settings(settings: Settings, *, store_url: str, environment: Mapping[str, str]) -> AgentSettings:
     """Return what every agent of this process is built with. Raises: ConfigurationError."""
     from kipu.runtime.agent_builder import AgentSettings
+    from kipu.runtime.erasing.history_place import state_folder
     from kipu.runtime.instructions import default_workspaces_folder
     from kipu.runtime.mcp.server_config import parse_mcp_servers
 
@@ -96,13 +97,6 @@ def own_places(settings: Settings, store_url: str) -> tuple[Path, ...]:
             places += [parsed.path.with_name(parsed.path.name + end) for end in ("-wal", "-shm", "-journal")]
         url = parsed.settings.get("fallback")
     return tuple(place.absolute() for place in places)
-
-
-def state_folder(environment: Mapping[str, str]) -> Path:
-    """Return where what is only convenient is kept, such as the lines that were entered: by the XDG rules."""
-    base = environment.get("XDG_STATE_HOME", "")
-    folder = Path(base) if base.startswith("/") else Path(environment.get("HOME") or "~", ".local", "state")
-    return folder.expanduser() / "kipu"
 
 
 def find_model_choice(settings: Settings, name: str | None) -> ModelChoice:

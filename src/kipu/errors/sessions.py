@@ -47,6 +47,12 @@ class SessionHeldError(SessionError):
     code = "session_held"
 
 
+class ErasureUnfinishedError(SessionError):
+    """Erasure {erasure_id} has begun and is not done: {reason}. Put that right; whoever opens the store next goes on with it."""
+
+    code = "erasure_unfinished"
+
+
 class SessionAmbiguousError(SessionError):
     """{text!r} could be any of these sessions: {candidates}. Give the whole id of one; nothing was opened."""
 

@@ -133,6 +133,6 @@ def _history_file(invocation: Invocation) -> Path | None:
     """Return where entered lines are kept: in the user's state folder, and nowhere for a store in memory."""
     import os
 
-    from kipu.cli.runtime_settings import state_folder
+    from kipu.runtime.erasing.history_place import state_folder
 
     return None if invocation.store_url.startswith("memory:") else state_folder(os.environ) / "chat_history"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from kipu.errors import KipuError, SessionForkedError, SessionNotFoundError, StoreReadOnlyError
+from kipu.errors import ErasureUnfinishedError, KipuError, SessionForkedError, SessionNotFoundError, StoreReadOnlyError
 from kipu.events import ids
 from kipu.manager.erasing.detaching import detach
 from kipu.manager.erasing.ledger import Ledger
@@ -38,7 +38,7 @@ class Surroundings:
     """What an eraser knows of the world beside the store: other places, and the files in which a proof looks."""
 
     places: Callable[[], Sequence[ErasurePlace]] = tuple
-    roots: tuple[Path, ...] = ()
+    roots: Callable[[], Sequence[Path]] = tuple
 
 
 @dataclass(slots=True)
@@ -144,7 +144,11 @@ class Eraser:
         for head in request.heads:
             found: dict[str, Any] = {}
             for place in places:
-                facts = await place.plan(head, store=self._store)
+                try:
+                    facts = await place.plan(head, store=self._store)
+                except KipuError as error:  # what cannot be read any more can be erased all the same
+                    logger.warning("what %s has of session %s is not known: %s", place.name, head.session_id, error)
+                    facts = {}
                 if facts is not None:
                     found[place.name] = facts
             steps.append({"session_id": head.session_id, "places": found})
@@ -221,6 +225,8 @@ class Eraser:
             await self.erase_log(work.erasure_id)
             await self.ledger.forget(work.erasure_id)
             return receipt
+        except OSError as error:
+            raise ErasureUnfinishedError(erasure_id=work.erasure_id, reason=str(error)) from error
         finally:
             if lock is None:
                 await own.release()
@@ -294,7 +300,10 @@ class Eraser:
     async def _proof(self, work: _Work) -> Proof | None:
         if work.samples is None:
             return None
-        roots = [*self._surroundings.roots, *(root for place in self._surroundings.places() for root in place.roots())]
+        roots = [
+            *self._surroundings.roots(),
+            *(root for place in self._surroundings.places() for root in place.roots()),
+        ]
         progress = work.progress
 
         def moved(bytes_read: int) -> None:
@@ -341,6 +350,6 @@ async def finish_erasures(eraser: Eraser) -> list[Receipt]:
         return await eraser.resume()
     except StoreReadOnlyError:
         return []
-    except KipuError as error:
+    except (KipuError, OSError) as error:
         logger.warning("an erasure is not finished yet: %s", error)
         return []

@@ -1,0 +1,1 @@
+"""What sessions leave outside their store, place by place, for an erasure to empty (C20)."""

@@ -1,0 +1,98 @@
+"""Sessions' directories: private ones and worktrees that Kipu made go, what a user chose stays."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kipu.errors import GitError, KipuError, WorkspaceError
+from kipu.events.boundary import MetadataChangedEvent
+from kipu.manager.access import owner_of
+from kipu.ports.erasure import Emptied, Facts
+from kipu.ports.head import Head
+from kipu.ports.store import EventStore
+from kipu.runtime.session_workspaces import SessionWorkspaces
+from kipu.runtime.workspaces.provision import WorkspaceProvision
+from kipu.session.patch import WORKSPACE
+
+if TYPE_CHECKING:
+    from kipu.manager.manager import SessionManager
+
+CHOSEN = "workspace: a directory that a user chose"
+BRANCH = "workspace: the git branch kipu/<session id>, which has commits of its own"
+
+
+class WorkspacePlace:
+    """Empty sessions' directories below one folder. A branch with commits of its own is its repository's: it stays, and is named."""
+
+    name = "workspace"
+
+    def __init__(self, manager: SessionManager, provision: WorkspaceProvision) -> None:
+        self._manager = manager
+        self._provision = provision
+
+    async def plan(self, head: Head, *, store: EventStore) -> Facts | None:
+        """Return the record of the directory, where it is the session's own."""
+        record: dict[str, Any] = dict(head.workspace or {})
+        kind = record.get("kind", "directory") if record else "private"
+        if kind == "directory":
+            return {"kind": kind}
+        is_own = not record or record.get("session_id") == head.session_id
+        return {"kind": kind, "record": record} if is_own else None
+
+    async def settle_fork(self, head: Head) -> None:
+        """Give a fork its own directory, as it would have got with its next turn; without one, it begins anew."""
+        record = head.workspace or {}
+        if not record or record.get("kind") == "directory" or record.get("session_id") == head.session_id:
+            return
+        owner = owner_of(head)
+        session = await self._manager.open(head.session_id, principal=owner)
+        try:
+            workspace = await SessionWorkspaces(self._manager, self._provision).open(session)
+            await workspace.aclose()
+        except (WorkspaceError, GitError, OSError):
+            await session.add_event(MetadataChangedEvent(unset=[WORKSPACE]), principal=owner)
+
+    async def erase(self, session_id: str, facts: Facts) -> Emptied:
+        """Remove the directory with all that is in it."""
+        if facts.get("kind") == "directory":
+            return Emptied(kept=(CHOSEN,))
+        count = await asyncio.to_thread(_count, self._provision.base / session_id)
+        kept: tuple[str, ...] = ()
+        if facts.get("kind") == "worktree":
+            with suppress(KipuError, OSError):  # its repository may be gone: the directory goes all the same
+                workspace = await self._provision.open(facts["record"])
+                removal = await self._provision.remove(workspace, force=True)
+                kept = (BRANCH,) if removal.kept_branch is not None else ()
+        await asyncio.to_thread(_remove_tree, self._provision.base / session_id)
+        return Emptied({"files": count}, kept)
+
+    async def erase_person(self, tenant: str, owner: str) -> Emptied:
+        """Return that nothing here is a person's but what is their sessions'."""
+        return Emptied()
+
+    def roots(self) -> Sequence[Path]:
+        """Return the folder of all directories."""
+        return (self._provision.base,)
+
+
+def _count(folder: Path) -> int:
+    return sum(1 for path in folder.rglob("*") if not path.is_dir()) if folder.is_dir() else 0
+
+
+def _remove_tree(folder: Path) -> None:
+    """Remove a folder, also one that a sandboxed command made unwritable. A link in its place is removed, never followed."""
+    if folder.is_symlink():
+        folder.unlink()
+        return
+
+    def allow(function: Any, path: str, _error: Any) -> None:
+        Path(path).parent.chmod(0o700)
+        function(path)
+
+    if folder.is_dir():
+        shutil.rmtree(folder, onerror=allow)
