@@ -81,7 +81,7 @@ class SealedMemory:
             fact,
             text=text.decode(),
             space=self._shown(fact.space),
-            sources=tuple(Source(self._keys.reveal(source.session_id), source.seq) for source in fact.sources),
+            sources=tuple(sorted(Source(self._keys.reveal(each.session_id), each.seq) for each in fact.sources)),
         )
 
     def _hidden(self, space: Space) -> Space:
