@@ -1,4 +1,4 @@
-"""What the shell offers where a session or an approval is wanted."""
+"""What the shell offers where a session, an approval or a proposal is wanted."""
 
 from __future__ import annotations
 
@@ -18,6 +18,11 @@ def complete_session(incomplete: str) -> Offers:
 def complete_approval(incomplete: str) -> Offers:
     """Return the approvals that wait and whose id begins so, with what they are about."""
     return _offered(_waiting(incomplete))
+
+
+def complete_proposal(incomplete: str) -> Offers:
+    """Return the proposals whose id begins so, with what they would change."""
+    return _offered(_proposed(incomplete))
 
 
 def _offered(work: Coroutine[Any, Any, Offers]) -> Offers:
@@ -62,6 +67,21 @@ async def _waiting(incomplete: str) -> Offers:
         (one.approval_id, printable_line(f"{one.tool_name} {one.shown.get('summary', '')}")[:60])
         for one in pending
         if one.approval_id.startswith(incomplete)
+    ][:OFFERED]
+
+
+async def _proposed(incomplete: str) -> Offers:
+    from kipu.proposals.desk import ProposalDesk
+    from kipu.proposals.ledger import ProposalLedger
+    from kipu.proposals.text_check import shown
+    from kipu.wiring import open_manager
+
+    async with await open_manager(_store_url()) as manager:
+        every = await ProposalDesk(ProposalLedger(manager, manager.principal)).all()
+    return [
+        (one.proposal_id, shown(f"{one.status}: {one.target.label}")[:60])
+        for one in every
+        if one.proposal_id.startswith(incomplete)
     ][:OFFERED]
 
 

@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kipu.errors import KipuError
-from kipu.events.conversation import InstructionEvent
 from kipu.manager.access import owner_of
 from kipu.manager.manager import SessionManager
 from kipu.manager.session import Session
@@ -20,6 +19,7 @@ from kipu.ports.model import ModelClient
 from kipu.ports.principal import Principal
 from kipu.ports.tool import ToolSpec
 from kipu.ports.workspace import Workspace
+from kipu.proposals.learned import LearnedSource
 from kipu.runtime.mcp.mcp_servers import McpServers
 from kipu.runtime.models.retrying import DEFAULT_LIMITS, RetryLimits
 from kipu.runtime.observer import NoObserver, TurnObserver
@@ -32,6 +32,7 @@ from kipu.runtime.turns.ancestry import Ancestry, bond_of
 from kipu.runtime.turns.approval_gate import DEFAULT_TTL_S, ApprovalGate
 from kipu.runtime.turns.boundary import Boundary
 from kipu.runtime.turns.compaction import Compaction
+from kipu.runtime.turns.instructing import Instructing
 from kipu.runtime.turns.model_step import ModelStep, StreamLimits
 from kipu.runtime.turns.spending import TurnLimits
 from kipu.runtime.turns.tool_execution import Checkpoint, ToolExecution
@@ -55,6 +56,7 @@ class AgentParts:
     checkpoint: Checkpoint | None = None
     servers: McpServers | None = None
     instruction: str | None = None
+    learned: LearnedSource | None = None
     roles: Callable[[str, str], frozenset[str]] | None = None
     limits: TurnLimits = field(default_factory=TurnLimits)
     base_limits: TurnLimits = field(default_factory=TurnLimits)  # before the session's own narrowed them
@@ -84,6 +86,7 @@ class Agent:
         if bond_of(session.head.metadata) is not None:
             endpoint = parts.model.describe().endpoint
             self._ancestry = Ancestry(manager, session, limits=parts.base_limits, endpoint=endpoint)
+        self._instructing = Instructing(session, instruction=parts.instruction, learned=parts.learned)
         self._running = 0
 
     @property
@@ -107,8 +110,9 @@ class Agent:
         return run
 
     async def _instruct(self, run: TurnRun) -> None:
-        if self.parts.instruction and not self.session.head.instruction_seq:
-            await run.add(InstructionEvent(content=self.parts.instruction))
+        due = await self._instructing.due(is_answering=bool(run.story.answered))
+        if due is not None:
+            await run.add(due)
 
     def _loop(self, principal: Principal) -> AgentLoop:
         parts, manager = self.parts, self._manager

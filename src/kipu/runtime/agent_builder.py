@@ -17,6 +17,9 @@ from kipu.manager.session import Session
 from kipu.ports.clock import Clock
 from kipu.ports.model import ModelClient
 from kipu.ports.tool import Tool
+from kipu.proposals.inbox import ProposalInbox
+from kipu.proposals.learned import LearnedSource
+from kipu.proposals.ledger import Ledgers
 from kipu.runtime.agent import Agent, AgentParts
 from kipu.runtime.delegation import DelegateTool
 from kipu.runtime.instructions import coding_instruction, project_text
@@ -30,6 +33,8 @@ from kipu.runtime.sandbox.opening import SandboxChoice, open_sandbox
 from kipu.runtime.sandbox.probe import BubblewrapProbe, probe_bubblewrap
 from kipu.runtime.session_workspaces import SessionWorkspaces
 from kipu.runtime.tools.default_tools import default_tools
+from kipu.runtime.tools.propose import Propose
+from kipu.runtime.tools.read_skill import ReadSkill
 from kipu.runtime.tools.shell_commands import commands_of
 from kipu.runtime.tools.shell_tools import shell_tools
 from kipu.runtime.tools.toolbox import Toolbox
@@ -103,6 +108,9 @@ class CodingAgentBuilder:
         self._probe: BubblewrapProbe | None = None
         self.orchestrator: Orchestrator | None = None  # with it, agents may delegate to sessions that it serves
         self.grants = Grants(manager, clock=clock, splitters=SPLITTERS)
+        self.ledgers = Ledgers(manager)
+        self.learned = LearnedSource(self.ledgers)
+        self._inbox = ProposalInbox(self.ledgers, mint=manager.mint)
         self.provision = WorkspaceProvision(settings.workspaces, own_places=settings.own_places, clock=clock)
         self.workspaces = SessionWorkspaces(manager, self.provision)
 
@@ -117,6 +125,10 @@ class CodingAgentBuilder:
         environment = _environment(metadata.get("env"))
         base_limits = narrowed_limits(self._settings.limits, project.limits)
         tools, is_sandboxed = await self._tools(session, workspace)
+        tools += [
+            Propose(self._inbox, self._manager, session=session, model=model.name),
+            ReadSkill(self.learned, session=session),
+        ]
         parts = AgentParts(
             model,
             Toolbox(tools),
@@ -132,6 +144,7 @@ class CodingAgentBuilder:
             checkpoint=await self.workspaces.checkpoint(session, workspace) if self._settings.checkpoints else None,
             servers=self._servers(session, workspace, more=project.servers),
             instruction=coding_instruction(workspace, project_text=await asyncio.to_thread(project_text, workspace)),
+            learned=self.learned,
             roles=self._settings.roles,
             limits=narrowed_limits(base_limits, metadata.get("limits")),
             base_limits=base_limits,

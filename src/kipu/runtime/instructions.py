@@ -6,6 +6,7 @@ from pathlib import Path
 
 from kipu.errors import WorkspaceError
 from kipu.ports.workspace import Workspace
+from kipu.proposals.text_check import SECTION_MARK
 
 PROJECT_FILES = ("AGENTS.md", "CLAUDE.md")
 MAX_PROJECT_CHARACTERS = 20_000
@@ -27,7 +28,8 @@ def coding_instruction(workspace: Workspace | None, *, project_text: str | None 
     root = str(workspace.root) if workspace is not None else "(none)"
     text = _TEXT.format(root=root)
     if project_text:
-        text += f"\nThe project says of itself:\n\n{project_text}"
+        said = project_text.replace(SECTION_MARK, "")  # a project does not say what the person approved
+        text += f"\nThe project says of itself:\n\n{said}"
     return text
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from kipu.cli.chat.command_entry import Command
 from kipu.cli.chat.file_commands import FILE_COMMANDS
 from kipu.cli.chat.policy_commands import POLICY_COMMANDS
+from kipu.cli.chat.proposal_commands import PROPOSAL_COMMANDS
 from kipu.cli.chat.work_commands import WORK_COMMANDS
 from kipu.errors import InputError
 from kipu.manager.head_limits import check_title
@@ -166,6 +167,7 @@ COMMANDS = {
     **FILE_COMMANDS,
     **WORK_COMMANDS,
     **POLICY_COMMANDS,
+    **PROPOSAL_COMMANDS,
     "title": Command("[TITLE]", "show or change the title", _title),
     "model": Command("[NAME]", "show or change the model", _model),
     "window": Command("[TARGET]", "show what the model is shown", _window),

@@ -15,6 +15,7 @@ from kipu.cli.chat.ctrl_c import CtrlC
 from kipu.cli.chat.elsewhere import Elsewhere
 from kipu.cli.chat.lines import LineReader
 from kipu.cli.chat.place_notices import PlaceNotices
+from kipu.cli.chat.proposal_commands import tell_proposals
 from kipu.cli.chat.served import Served
 from kipu.cli.chat.standing import show_standing
 from kipu.cli.chat.turn_view import TurnEnd, TurnView
@@ -92,6 +93,7 @@ class Conversation:
         kept = session.head.metadata.get("model") if session is not None else None
         self.models.announce(kept if isinstance(kept, str) else None, say=self.screen.say)
         self._elsewhere.begin()
+        self.spawn(tell_proposals(self))
         if session is not None:
             await self.enter(session)
         elif self.screen.is_terminal:
