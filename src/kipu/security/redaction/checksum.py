@@ -77,7 +77,11 @@ def is_jwt(token: bytes) -> bool:
 def is_coded_jwt(token: bytes) -> bool:
     """Return True for base64 of a token of three parts."""
     try:
-        return is_jwt(base64.b64decode(token + b"=" * (-len(token) % 4), altchars=b"-_" if b"-" in token or b"_" in token else None))
+        return is_jwt(
+            base64.b64decode(
+                token + b"=" * (-len(token) % 4), altchars=b"-_" if b"-" in token or b"_" in token else None
+            )
+        )
     except (binascii.Error, ValueError):
         return False
 

@@ -70,6 +70,7 @@ def is_token(value: bytes) -> bool:
         and not is_identifier(value)
         and b"(" not in value
         and b"/" not in value[:1]
+        and not value.startswith(b"arn:")
     )
 
 

@@ -25,7 +25,7 @@ _MEMBER = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)+")
 _REFERENCE = re.compile(
     rb"\$[A-Za-z_({]|\{\{?|<[^>]*>?\Z|%[(sdrA-Za-z]|~?\.{0,2}/|&[a-zA-Z]+;|\*+\Z|[A-Za-z]:\\|#\{|@[A-Za-z_]+\Z|\[[^]]*\]?\Z|\(|:[a-z_]+\Z|\.[a-z_.]+\Z"
 )
-_CAMEL = re.compile(rb"[A-Za-z]{2,30}[0-9]{1,5}[A-Z][A-Za-z]{2,60}")
+_CAMEL = re.compile(rb"[A-Za-z]{1,30}[0-9]{1,4}(?:[A-Z][a-z]{2,20})+")
 _NUMBER = re.compile(rb"[0-9.,:+-]+")
 _HEX = re.compile(rb"(?:0x)?[0-9a-fA-F-]+")
 
@@ -84,9 +84,9 @@ def is_reference(text: bytes) -> bool:
 def is_identifier(text: bytes) -> bool:
     """Return True for names as programs have them: letters with dots, dashes and underscores between, at most a digit behind."""
     short = text[:200]
-    if _IDENTIFIER.fullmatch(short) or _SNAKE.fullmatch(short):
+    if _IDENTIFIER.fullmatch(short) or _SNAKE.fullmatch(short) or _CAMEL.fullmatch(short):
         return True
-    return (_MEMBER.fullmatch(short) or _CAMEL.fullmatch(short)) is not None and changes_of(short) < 0.3
+    return _MEMBER.fullmatch(short) is not None and changes_of(short) < 0.36
 
 
 def changes_of(text: bytes) -> float:

@@ -16,6 +16,7 @@ from kipu.security.redaction.entropy import flags_in
 from kipu.security.redaction.families import (
     cloud,
     forge,
+    gathered,
     ledger,
     messaging,
     model_provider,
@@ -23,6 +24,7 @@ from kipu.security.redaction.families import (
     payment,
     standard,
 )
+
 from kipu.security.redaction.finder import Finder, Span
 from kipu.security.redaction.finding import Finding, Redacted
 from kipu.security.redaction.known import forms_of
@@ -30,7 +32,7 @@ from kipu.security.redaction.places import INTERNAL_ADDRESSES, TEMPORARY_PATHS
 from kipu.security.redaction.rule import Rule
 
 FORMATS: tuple[Rule, ...] = (
-    *cloud.RULES, *forge.RULES, *messaging.RULES, *payment.RULES, *model_provider.RULES, *observing.RULES, *ledger.RULES, *standard.RULES,
+    *cloud.RULES, *forge.RULES, *messaging.RULES, *payment.RULES, *model_provider.RULES, *observing.RULES, *gathered.RULES, *ledger.RULES, *standard.RULES,
 )  # fmt: skip
 CONTEXTS: tuple[Rule, ...] = (*context.RULES, *surroundings.RULES)
 SHORTEST = 6

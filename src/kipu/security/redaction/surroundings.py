@@ -51,7 +51,13 @@ def _weak_or_token(value: bytes) -> bool:
 
 def _chosen(value: bytes) -> bool:
     """Judge what stands in a table, a list of arguments or a sentence, where words are more likely than secrets."""
-    if len(value) >= 32 and classes_in(value) == 4 and entropy_bits(value) >= 4.3 and not is_stand_in(value):
+    if (
+        len(value) >= 32
+        and classes_in(value) == 4
+        and value[:1] != b"/"
+        and entropy_bits(value) >= 4.3
+        and not is_stand_in(value)
+    ):
         return value.count(b" ") * 12 < len(value)
     has_digit = any(48 <= byte <= 57 for byte in value)
     return has_digit and b" " not in value and (is_token(value) or (is_password(value) and classes_in(value) >= 3))

@@ -92,12 +92,18 @@ def _is_prefixed(run: bytes) -> bool:
 
 def _is_mark(name: bytes, *, longest: int = 6) -> bool:
     """Return True for short parts none of which is an ordinary word: `slk`, `bb_pr`, `p8e`; `live` and the like may follow."""
+    if not (name.islower() or name.isupper()):
+        return False
     parts = [part for part in re.split(rb"[_.-]", name.lower()) if part not in _STAGES]
-    return 1 <= len(parts) <= 2 and all(1 < len(each) <= longest and not each.isdigit() and each not in _ORDINARY for each in parts)
+    return 1 <= len(parts) <= 2 and all(
+        1 < len(each) <= longest and not each.isdigit() and each not in _ORDINARY for each in parts
+    )
 
 
 def _is_body(name: bytes, body: bytes, *, sign: bytes) -> bool:
     telling = _TELLING.match(name) is not None
+    if not telling and not name.replace(b"_", b"").replace(b"-", b"").replace(b".", b"").isalnum():
+        return False
     marked = not telling and _is_mark(name)
     if _HEX.fullmatch(body):
         named = telling or (sign == b"_" and len(body) >= 30 and _is_mark(name, longest=12))
@@ -108,8 +114,12 @@ def _is_body(name: bytes, body: bytes, *, sign: bytes) -> bool:
     if body.islower() or body.isupper():
         known = telling or (marked and len(body) >= 26 and not _ULID.fullmatch(body) and changes >= 0.26)
         return known and len(body) >= 24 and changes >= 0.2 and bits >= 3.6
-    least = 20 if telling else 22 if sign == b"_" and marked else 30
-    return len(body) >= least and len(name) >= 1 and changes >= (0.34 if telling else 0.4) and bits >= 3.6
+    # Ids of things have up to 29 such characters behind a mark; tokens of one stage of a service may have fewer.
+    staged = marked and sign == b"_" and name.rpartition(b"_")[2] in _STAGES
+    least = 20 if telling else 22 if staged else 30
+    if len(body) < least or not name or body.isalpha():
+        return False
+    return changes >= (0.34 if telling else 0.4) and bits >= 3.6
 
 
 def _is_urlsafe(rest: bytes) -> bool:
@@ -138,7 +148,13 @@ def _is_dotted(run: bytes) -> bool:
         return False
     if len(parts) == 2 and _TELLING.match(parts[0]):
         return True
-    return len(chances) >= 2 or (len(parts[-1]) >= 28 and len(parts[0]) <= 6 and parts[0].isalnum())
+    return len(chances) >= 2 or (
+        len(parts[-1]) >= 28
+        and len(re.findall(rb"[0-9]", parts[-1])) >= 3
+        and changes_of(parts[-1]) >= 0.45
+        and len(parts[0]) <= 6
+        and parts[0].isalnum()
+    )
 
 
 def _is_chance_part(part: bytes) -> bool:
