@@ -66,7 +66,7 @@ _LOSS = {
 }
 _QUICK_EVENTS = 256  # up to so many are read in place
 _QUICK_BYTES = 256 * 1024
-_INDEX_AT_ONCE = 64  # an append waits no longer than for so many
+_INDEX_AT_ONCE = 128  # an append waits no longer than for so many: 30 ms where they are long
 
 
 class SqliteStore:

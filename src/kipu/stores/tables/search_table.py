@@ -16,6 +16,7 @@ from kipu.stores.tables import member_table
 # What the tokenizer would fold or split at, what ends a quoted string, and the escape itself.
 _SPECIAL = re.compile(r"[A-Z\x00-\x1f\x7f\"'%]")
 _SPECIAL_BYTES = bytes(byte for byte in range(128) if byte != 0x20 and _SPECIAL.match(chr(byte)))
+_KEEP = "INSERT OR IGNORE INTO search_docs(id, session, seq, terms) VALUES (?, ?, ?, ?)"
 _ADD = "INSERT INTO search(rowid, terms, session) VALUES (?, ?, ?)"
 _REMOVE = "INSERT INTO search(search, rowid, terms, session) VALUES ('delete', ?, ?, ?)"
 _FIND = """
@@ -30,14 +31,10 @@ def add(
     connection: apsw.Connection, session: int, *, seq: int, terms: Sequence[str], document: int | None = None
 ) -> None:
     """Take in the terms of one event once. `document` orders hits, higher being newer; without it, later is newer."""
-    known = connection.execute("SELECT 1 FROM search_docs WHERE session = ? AND seq = ?", (session, seq)).fetchone()
-    if known is not None:
-        return
     text = joined(terms)
-    connection.execute(
-        "INSERT INTO search_docs(id, session, seq, terms) VALUES (?, ?, ?, ?)", (document, session, seq, text.encode())
-    )
-    connection.execute(_ADD, (connection.last_insert_rowid(), text, str(session)))
+    connection.execute(_KEEP, (document, session, seq, text.encode()))
+    if connection.changes():
+        connection.execute(_ADD, (connection.last_insert_rowid(), text, str(session)))
 
 
 def find(connection: apsw.Connection, query: SearchQuery) -> Page[Hit]:
