@@ -401,11 +401,15 @@ def open_runtime(
     settings: AgentSettings | None = None,
     open_model: OpenModel | None = None,
     more_tools: MoreTools | None = None,
+    memory: Memory | None = None,
+    memory_by_model: bool = True,
     clock: Clock | None = None,
     **options: Any,
 ) -> Runtime:
     """Return what runs the turns of `manager`'s sessions; use it as `async with`. Without `open_model`, models are found by name.
 
+    With a `memory` (see `open_memory`), agents recall from it, and sessions that are idle, long or over are taken into it: by the
+    session's own model, or by rules where that is none or `memory_by_model` is False.
     `options` are those of `Runtime`: max_turns, max_agents, accepts, channel_policies, default_policy, delivering …
     """
     from kipu.runtime.agent_builder import AgentSettings, CodingAgentBuilder
@@ -429,5 +433,12 @@ def open_runtime(
         clock=clock or SystemClock(),
         observer=feed,
         more_tools=more_tools,
+        memory=memory,
     )
+    if memory is not None:
+        from kipu.memory.keeper import MemoryKeeper
+
+        if memory_by_model:
+            memory.worker.ask(builder.model_of)
+        options.setdefault("keeper", MemoryKeeper(manager, memory))
     return Runtime(manager, builder, feed=feed, **options)

@@ -13,10 +13,13 @@ import pytest
 from kipu.errors import NewerFormatError
 from kipu.events.conversation import ToolResultEvent, UserMessageEvent
 from kipu.manager.manager import SessionManager
+from kipu.security.key_file import key_line
 from kipu.wiring import open_manager
 
 GOLDEN = Path(__file__).parent / "golden"
 VERSIONS = {"sqlite-v1.db": "sqlite:///{}", "jsonl-v1": "jsonl:///{}"}
+SEALED = {"sealed-v1/sessions.db": "sqlite:///{}", "sealed-v1/sessions": "jsonl:///{}"}
+SEALED_KEY = bytes(range(32))
 KINDS = [
     "session_init", "instruction", "user_message", "turn_started", "agent_message", "tool_call", "tool_result",
     "agent_message", "turn_finished", "from_elsewhere", "event_pinned", "user_message", "rewind", "metadata_changed",
@@ -30,15 +33,21 @@ class DayAfter:
         return 1_780_086_400_000_000
 
 
-@pytest.fixture(params=sorted(VERSIONS))
-async def golden(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[SessionManager]:
-    """Return a manager over a copy of a golden store."""
-    source, copy = GOLDEN / request.param, tmp_path / request.param
+@pytest.fixture(params=sorted({**VERSIONS, **SEALED}))
+async def golden(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[SessionManager]:
+    """Return a manager over a copy of a golden store; the sealed ones find their key in the environment."""
+    source, copy = GOLDEN / request.param, tmp_path / Path(request.param).name
     if source.is_dir():
         shutil.copytree(source, copy)
     else:
         shutil.copy(source, copy)
-    manager = await open_manager(VERSIONS[request.param].format(copy), clock=DayAfter())
+    if request.param in SEALED:
+        shutil.copy(f"{source}.keys", f"{copy}.keys")
+        monkeypatch.setenv("KIPU_GOLDEN_KEY", key_line(SEALED_KEY).strip())
+        monkeypatch.setenv("KIPU_KEY", "env:KIPU_GOLDEN_KEY")
+    manager = await open_manager({**VERSIONS, **SEALED}[request.param].format(copy), clock=DayAfter())
     yield manager
     await manager.close()
 
@@ -82,7 +91,10 @@ async def test_golden_store_knows_what_it_was_told(golden: SessionManager) -> No
 
 def test_every_store_format_has_a_golden_store() -> None:
     """The golden folder holds a store of each kind that keeps files, for each format (C18)."""
-    assert {path.name for path in GOLDEN.iterdir()} == {*VERSIONS, "events-v1.jsonl"}
+    assert {path.name for path in GOLDEN.iterdir()} == {*VERSIONS, "sealed-v1", "events-v1.jsonl"}
+    assert {path.name for path in (GOLDEN / "sealed-v1").iterdir()} == {
+        "sessions.db", "sessions.db.keys", "sessions", "sessions.keys"
+    }  # fmt: skip
 
 
 async def test_a_newer_store_is_read_and_not_written(tmp_path: Path) -> None:

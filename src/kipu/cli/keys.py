@@ -22,7 +22,7 @@ SourceArgument = Annotated[str, typer.Argument(metavar="SOURCE", help=f"Where th
 
 
 @key.callback(invoke_without_command=True)
-def key_alone(context: typer.Context, store: StoreOption = None, json: JsonOption = False) -> None:
+def key_alone(context: typer.Context, *, store: StoreOption = None, json: JsonOption = False) -> None:
     """The key of an encrypted store: `init`, `rotate`, `status`; alone it is `status`."""
     if context.invoked_subcommand is None:
         _status(begin(context, store=store, json=json))
@@ -179,7 +179,7 @@ async def _new_epochs(invocation: Invocation) -> None:
 
 
 @key.command("status")
-def status(context: typer.Context, store: StoreOption = None, json: JsonOption = False) -> None:
+def status(context: typer.Context, *, store: StoreOption = None, json: JsonOption = False) -> None:
     """Say which key the store wants, whether the one that is found opens it, and what to do. Ends with 5 where it does not."""
     _status(begin(context, store=store, json=json))
 

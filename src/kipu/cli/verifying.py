@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -22,12 +23,31 @@ def verify(
         str | None,
         typer.Argument(metavar="[ID]", help="One session (default: the store).", autocompletion=complete_session),
     ] = None,
+    chain: Annotated[
+        bool,
+        typer.Option("--chain", help="Follow the keyed chains alone: the first altered, dropped or reordered event."),
+    ] = False,
+    save: Annotated[
+        Path | None, typer.Option("--save", metavar="FILE", help="With --chain: write every chain's last link there.")
+    ] = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(
+            "--against", metavar="FILE", help="With --chain: find what was set back since these links were saved."
+        ),
+    ] = None,
     store: StoreOption = None,
     json: JsonOption = False,
 ) -> None:
     """Read everything and report what is damaged, with places and offsets; nothing is changed. Ends with 1 where damage is."""
     invocation = begin(context, store=store, json=json)
-    if invocation.run(_verify(invocation, session)):
+    if chain or save or against:
+        from kipu.cli.chain_checking import check_chains
+
+        found = invocation.run(check_chains(invocation, session, save=save, against=against))
+    else:
+        found = invocation.run(_verify(invocation, session))
+    if found:
         raise typer.Exit(ExitCode.FAILURE)
 
 

@@ -24,7 +24,7 @@ Told = Callable[[str, CopyProgress], None]
 class StorePlace:
     """A store on disk that can be converted: its kind, its path, and how one of its kind is opened without keys."""
 
-    def __init__(self, url: str, kind: str, path: Path, *, open_plain: OpenPlain) -> None:
+    def __init__(self, url: str, kind: str, *, path: Path, open_plain: OpenPlain) -> None:
         if kind == "memory":
             raise InputError(reason="a store in memory has no files to convert")
         self.url = url

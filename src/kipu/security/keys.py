@@ -32,7 +32,7 @@ class _Opened:
 
     __slots__ = ("cipher", "epochs", "version")
 
-    def __init__(self, cipher: AesGcmCipher, epochs: list[int], version: int) -> None:
+    def __init__(self, cipher: AesGcmCipher, *, epochs: list[int], version: int) -> None:
         self.cipher = cipher
         self.epochs = epochs
         self.version = version
@@ -48,8 +48,8 @@ class KeyRing:
         self,
         vault: KeyVault,
         source: KeySource,
-        provider: KeyProvider,
         *,
+        provider: KeyProvider,
         names: NameCipher,
         entropy: Entropy,
         monotonic: Callable[[], float] = time.monotonic,
@@ -85,7 +85,7 @@ class KeyRing:
         key = found[0] if found else await _made(vault, provider, (INDEX, 1), entropy=entropy)
         index_key = await _unwrapped(provider, key)
         names = NameCipher(index_key)
-        return cls(vault, source, provider, names=names, entropy=entropy, monotonic=monotonic)
+        return cls(vault, source, provider=provider, names=names, entropy=entropy, monotonic=monotonic)
 
     async def begin(self, session_id: str) -> AesGcmCipher:
         """Return the cipher of a session that begins; its key is durable before."""
@@ -112,7 +112,7 @@ class KeyRing:
             return known.cipher
         keys = {key.epoch: await self._unwrap(key) for key in wrapped}
         cipher = AesGcmCipher(session_id, keys, entropy=self._entropy)
-        self._ciphers[session_id] = _Opened(cipher, epochs, version)
+        self._ciphers[session_id] = _Opened(cipher, epochs=epochs, version=version)
         if len(self._ciphers) > _CIPHERS_KEPT:
             self._ciphers.popitem(last=False)
         return cipher

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import builtins
 import copy
-from collections.abc import AsyncIterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
 from weakref import WeakValueDictionary
 
-import orjson
-
-from kipu.errors import ConflictError, DataKeyMissingError, EncryptionError
+from kipu.errors import ConflictError, DataKeyMissingError, EncryptionError, SessionArchivedError
 from kipu.ports.cipher import SessionCipher, StoreKeys
 from kipu.ports.head import EMPTY_PATCH, Head, HeadPatch
 from kipu.ports.store import (
@@ -28,71 +25,43 @@ from kipu.ports.store import (
     SessionQuery,
     StoredEvent,
 )
+from kipu.stores.chain_link import (
+    CHAIN,
+    END,
+    GONE,
+    MIDDLE,
+    START,
+    TAG_BYTES,
+    TIP,
+    ChainBreak,
+    Link,
+    begin,
+    link_of,
+    open_sealed,
+    sealed_text,
+    split,
+    tag_of,
+)
+from kipu.stores.chain_verification import verify_chain
 from kipu.stores.wrapper import WrappedStore
 
-_START, _MIDDLE, _END = b'{"$link":"', b'","$body":', b"}"
-CHAIN = "$chain"
-_TAG_BYTES = 16
 _ATTEMPTS = 1000
-_TIPS_KEPT = 4096
+TIPS_KEPT = 4096
 _NEVER = -1
 
 
-class Link(NamedTuple):
-    """What an event carries: its number in the chain and its tag. `start` is the first number that was chained."""
-
-    start: int
-    number: int
-    tag: bytes
-
-    def text(self) -> str:
-        """Return the link as text."""
-        return f"{self.start}.{self.number}.{base64.b64encode(self.tag).decode()}"
-
-
-class ChainBreak(NamedTuple):
-    """The first place where a session's chain does not hold. `kind`: altered, dropped, reordered, cut, head."""
-
-    session_id: str
-    seq: int
-    kind: str
-
-
-def _read_link(text: Any) -> Link | None:
-    try:
-        start, number, tag = str(text).split(".")
-        return Link(int(start), int(number), base64.b64decode(tag, validate=True))
-    except ValueError:
-        return None
-
-
-def _split(body: bytes) -> tuple[Link | None, bytes]:
-    """Return the link of a kept body, None where it has none, and the body inside."""
-    if not body.startswith(_START) or not body.endswith(_END):
-        return None, body
-    at = body.find(_MIDDLE, len(_START))
-    link = _read_link(body[len(_START) : at].decode("ascii", "replace")) if at > 0 else None
-    return (link, body[at + len(_MIDDLE) : -len(_END)]) if link is not None else (None, body)
-
-
-def _begin(cipher: SessionCipher, start: int) -> bytes:
-    return cipher.tag(b"begin %d" % start)[:_TAG_BYTES]
-
-
-def _tag(cipher: SessionCipher, before: bytes, number: int, *, record: Record) -> bytes:
-    envelope = orjson.dumps((number, *record[:3], *record[4:9]))
-    return cipher.tag(b"".join((before, envelope, record.body)))[:_TAG_BYTES]
-
-
 def _bare(event: StoredEvent) -> StoredEvent:
-    return StoredEvent(event.seq, event.session_id, event.record._replace(body=_split(event.record.body)[1]))
+    return StoredEvent(event.seq, event.session_id, event.record._replace(body=split(event.record.body)[1]))
 
 
 def _bare_head(head: Head) -> Head:
-    if CHAIN not in head.metadata:
+    archive = head.archive or {}
+    if CHAIN not in head.metadata and CHAIN not in archive:
         return head
     bare = copy.copy(head)
     bare.__dict__["metadata"] = {name: value for name, value in head.metadata.items() if name != CHAIN}
+    if archive:
+        bare.__dict__["archive"] = {name: value for name, value in archive.items() if name != CHAIN}
     return bare
 
 
@@ -131,7 +100,7 @@ class ChainedStore(WrappedStore):
                 how["expected_seq"] = (tip.number if exists else None) if expected_seq is None else expected_seq
                 linked, last = _linked(records, tip, cipher=cipher)
                 try:
-                    appended = await self.inner.append(session_id, linked, head=_with_tip(head, last), **how)
+                    appended = await self.inner.append(session_id, linked, head=_with_tip(head, last, cipher), **how)
                 except ConflictError:
                     self._tips.pop(session_id, None)
                     if expected_seq is not None or not await self._moved(session_id, tip):
@@ -141,7 +110,7 @@ class ChainedStore(WrappedStore):
                     self._tips.pop(session_id, None)
                     raise
                 if not appended.duplicate:
-                    if len(self._tips) >= _TIPS_KEPT:
+                    if len(self._tips) >= TIPS_KEPT:
                         self._tips.clear()
                     self._tips[session_id] = last
                 return appended
@@ -157,14 +126,34 @@ class ChainedStore(WrappedStore):
         head = await self.inner.head(session_id)
         if head is not None:
             cipher = await self._keys.cipher(session_id)
-            tip = self._tips[session_id] = _tip_of(head, cipher)
+            tip = self._tips[session_id] = await self._tip_of(head, cipher)
             return cipher, tip, True
         if not any(record.event_type == "session_init" for record in records):
             return None, None, False
         begun = await self._begun(session_id)
         base = int(patch.set.get("base_seq", 0))
-        tip = self._tips[session_id] = Link(base + 1, base, _begin(begun, base + 1))
+        tip = self._tips[session_id] = Link(base + 1, base, begin(begun, base + 1))
         return begun, tip, False
+
+    async def _tip_of(self, head: Head, cipher: SessionCipher) -> Link:
+        """Return the last link; a session that was never chained begins with its next event.
+
+        Where the head's link was taken away, or is not one that the key made, what comes is linked to nothing that was: the
+        break stays to be found, and nobody is kept from writing.
+        """
+        kept, number = head.metadata.get(CHAIN), head.last_seq
+        tip = open_sealed(cipher, kept, role=TIP)
+        if tip is not None:
+            return Link(tip.start, number, tip.tag)
+        try:
+            last = await self.inner.read(head.session_id, until=number, limit=1, backwards=True)
+        except SessionArchivedError:
+            last = []
+        before = link_of(last[0]) if last else None
+        if kept is None and before is None:
+            return Link(number + 1, number, begin(cipher, number + 1))
+        start = before.start if before is not None else number + 1
+        return Link(start, number, cipher.tag(b"broken %d" % number)[:TAG_BYTES])
 
     async def _begun(self, session_id: str) -> SessionCipher:
         try:
@@ -216,6 +205,18 @@ class ChainedStore(WrappedStore):
         """Return the work there is."""
         return [_bare_head(head) for head in await self.inner.runnable(now=now, limit=limit)]
 
+    async def offload(
+        self, session_id: str, *, until: int, blobs: Sequence[str], archive: Mapping[str, Any], lease: Lease
+    ) -> None:
+        """Let go of the events; the head keeps the last one's link under the key, so that nobody else can say that they went."""
+        head = await self.inner.head(session_id)
+        if head is not None and CHAIN in head.metadata:
+            cipher = await self._keys.cipher(session_id)
+            tip = open_sealed(cipher, head.metadata[CHAIN], role=TIP)
+            if tip is not None and tip.number == until:
+                archive = {**archive, CHAIN: sealed_text(cipher, tip, role=GONE)}
+        await self.inner.offload(session_id, until=until, blobs=blobs, archive=archive, lease=lease)
+
     async def erase(self, session_id: str, *, lease: Lease) -> ErasureReceipt:
         """Erase the session, its place in the chain forgotten."""
         self._tips.pop(session_id, None)
@@ -232,16 +233,20 @@ class ChainedStore(WrappedStore):
     async def verify(self, session_id: str | None = None) -> builtins.list[Damage]:
         """Return the inner store's damage, and the first break of each chain."""
         damage = await self.inner.verify(session_id)
-        if session_id is not None:
-            return damage + await self._damage(session_id)
+        for each in [session_id] if session_id is not None else await self.session_ids():
+            damage += await self._damage(each)
+        return damage
+
+    async def session_ids(self) -> builtins.list[str]:
+        """Return the id of every session, those created last first."""
+        ids: list[str] = []
         cursor: str | None = None
         while True:
             page = await self.inner.list(SessionQuery(order="created_at", limit=MAX_PAGE, cursor=cursor))
-            for head in page.items:
-                damage += await self._damage(head.session_id)
+            ids += [head.session_id for head in page.items]
             cursor = page.cursor
             if cursor is None:
-                return damage
+                return ids
 
     async def _damage(self, session_id: str) -> builtins.list[Damage]:
         try:
@@ -259,56 +264,12 @@ def _linked(records: Sequence[Record], tip: Link, *, cipher: SessionCipher) -> t
     linked, number, tag = [], tip.number, tip.tag
     for record in records:
         number += 1
-        tag = _tag(cipher, tag, number, record=record)
+        tag = tag_of(cipher, tag, number=number, record=record)
         text = Link(tip.start, number, tag).text().encode()
-        linked.append(record._replace(body=b"".join((_START, text, _MIDDLE, record.body, _END))))
+        linked.append(record._replace(body=b"".join((START, text, MIDDLE, record.body, END))))
     return linked, Link(tip.start, number, tag)
 
 
-def _with_tip(patch: HeadPatch, tip: Link) -> HeadPatch:
-    metadata = {**patch.merge.get("metadata", {}), CHAIN: tip.text()}
+def _with_tip(patch: HeadPatch, tip: Link, cipher: SessionCipher) -> HeadPatch:
+    metadata = {**patch.merge.get("metadata", {}), CHAIN: sealed_text(cipher, tip, role=TIP)}
     return patch._replace(merge={**patch.merge, "metadata": metadata})
-
-
-def _tip_of(head: Head, cipher: SessionCipher) -> Link:
-    """Return the last link; a session that was never chained begins with its next event."""
-    tip = _read_link(head.metadata.get(CHAIN))
-    if tip is None:
-        return Link(head.last_seq + 1, head.last_seq, _begin(cipher, head.last_seq + 1))
-    return Link(tip.start, head.last_seq, tip.tag)
-
-
-async def verify_chain(store: EventStore, session_id: str, *, keys: StoreKeys) -> ChainBreak | None:
-    """Return where the chain of a session first breaks; `store` is the one inside the chained one."""
-    head = await store.head(session_id)
-    tip = _read_link(head.metadata.get(CHAIN)) if head is not None else None
-    if tip is None:
-        chained = await _first_with_link(store, session_id)
-        return None if chained is None else ChainBreak(session_id, chained, "head")
-    cipher = await keys.cipher(session_id)
-    due, tag = tip.start, _begin(cipher, tip.start)
-    while page := await store.read(session_id, after=due - 1):
-        for event in page:
-            link, body = _split(event.record.body)
-            if event.seq != due or (link is not None and link.number != due):
-                moved = await _first_with_link(store, session_id, number=due) is not None
-                return ChainBreak(session_id, due, "reordered" if moved else "dropped")
-            tag = _tag(cipher, tag, due, record=event.record._replace(body=body))
-            if link is None or link.tag != tag:
-                return ChainBreak(session_id, due, "altered")
-            due += 1
-    if tip.number >= due:
-        return ChainBreak(session_id, due, "cut")
-    return ChainBreak(session_id, due - 1, "head") if (tip.number, tip.tag) != (due - 1, tag) else None
-
-
-async def _first_with_link(store: EventStore, session_id: str, *, number: int | None = None) -> int | None:
-    """Return the first event that carries a link, or this one."""
-    after = 0
-    while page := await store.read(session_id, after=after):
-        after = page[-1].seq
-        for event in page:
-            link, _ = _split(event.record.body)
-            if link is not None and number in {None, link.number}:
-                return event.seq
-    return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kipu.errors import StoreError
 from kipu.ports.head import Head
 from kipu.ports.store import EventStore, SessionQuery
-from kipu.stores.chained import CHAIN
+from kipu.stores.chain_link import CHAIN
 
 _SEALED = b'"$sealed":"~'
 

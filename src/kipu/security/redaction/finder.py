@@ -26,6 +26,7 @@ _ESCAPE = re.compile(rb"\\\\(?:[nrtbf\"\\\\/]|u[0-9a-fA-F]{4})")
 _ESCAPE_CUT = re.compile(rb"\\\\(?:u[0-9a-fA-F]{0,3})?\Z")
 _BACKSLASH = 0x5C
 _JOINED = frozenset((b"/", b"+", b"%"))
+_GOES_ON = _JOINED | {b"_", b"-"}
 _WORD = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789")
 
 
@@ -86,7 +87,7 @@ class Finder:
         spans = []
         for match in self._runs.finditer(data):
             start, end = match.span()
-            if data[start - 1 : start] in _JOINED or data[end : end + 1] in _JOINED:
+            if data[start - 1 : start] in _GOES_ON or data[end : end + 1] in _JOINED:
                 continue
             found = unlisted.token_span(data, start, end)
             if found is not None:

@@ -16,8 +16,10 @@ _IDENTIFIER = re.compile(rb"[A-Za-z_][A-Za-z_.:-]*[0-9]?(?:\(.*)?", re.DOTALL)
 _CLASSES = (re.compile(rb"[a-z]"), re.compile(rb"[A-Z]"), re.compile(rb"[0-9]"), re.compile(rb"[^A-Za-z0-9]"))
 _DOTTED = re.compile(rb"[a-z_][a-z0-9_]*(?:\.[a-z_][a-z0-9_]*)+")
 _SNAKE = re.compile(
-    rb"(?:r?[a-z]+|[A-Z]*)(?:[_.:-]+(?:[a-z]{2,}|[A-Z]{2,}|[0-9]{1,3}[a-z]?|[a-z]{1,8}[0-9]{1,2}|[A-Z]{1,8}[0-9]{1,3}|[A-Z][a-z]+(?:[A-Z][a-z]+)*))+"
+    rb"(?:[a-z]{0,24}[0-9]{0,5}|[A-Z]{0,24}[0-9]{0,5})(?:[_.:-]+(?:[a-z]{2,24}[0-9]{0,4}|[A-Z]{2,24}[0-9]{0,4}|[0-9]{1,4}[a-z]?|[a-z]{1,2}[0-9]{1,4}|[A-Z][0-9]{1,4}|[A-Z][a-z]+(?:[A-Z][a-z]+)*))+"
 )
+_ID = re.compile(rb"[a-z]{2,10}_0[0-9][0-9a-hjkmnp-tv-z]{24}")
+_WORDS = re.compile(rb"[A-Z]?[a-z]{2,}")
 _KINDS = bytes(
     97 if 97 <= byte <= 122 else 65 if 65 <= byte <= 90 else 48 if 48 <= byte <= 57 else 45 for byte in range(256)
 )
@@ -84,7 +86,7 @@ def is_reference(text: bytes) -> bool:
 def is_identifier(text: bytes) -> bool:
     """Return True for names as programs have them: letters with dots, dashes and underscores between, at most a digit behind."""
     short = text[:200]
-    if _IDENTIFIER.fullmatch(short) or _SNAKE.fullmatch(short) or _CAMEL.fullmatch(short):
+    if _IDENTIFIER.fullmatch(short) or _SNAKE.fullmatch(short) or _CAMEL.fullmatch(short) or _ID.fullmatch(short):
         return True
     return _MEMBER.fullmatch(short) is not None and changes_of(short) < 0.36
 
@@ -94,3 +96,8 @@ def changes_of(text: bytes) -> float:
     kinds = text.translate(_KINDS)
     changes: int = sum(map(ne, kinds, kinds[1:]))
     return changes / max(1, len(text) - 1)
+
+
+def is_worded(text: bytes) -> bool:
+    """Return True where most of a text of both cases is words: by chance a third is, and hardly ever two thirds."""
+    return sum(map(len, _WORDS.findall(text))) * 10 >= len(text) * 7 and not text.islower()

@@ -9,12 +9,14 @@ from itertools import product
 from kipu.security.redaction.context import BETWEEN, LONG_ASSIGNMENT, VALUE, WORDY, is_said, is_set, is_token
 from kipu.security.redaction.families.ledger import is_mnemonic
 from kipu.security.redaction.plausible import (
+    changes_of,
     classes_in,
     entropy_bits,
     is_identifier,
     is_password,
     is_random,
     is_stand_in,
+    is_worded,
 )
 from kipu.security.redaction.rule import Rule, Tier
 
@@ -139,7 +141,7 @@ RULES = (
         ("password", "passwd", "passphrase", "secret", "token", "api_key", "apikey", "api-key", "api key", "access_key",
          "_pass'", '_pass"', "_salt", *(f"{word}{sign}key" for word, sign in product(_STRONG, ("_", "-", "")))),
         rf"(?i:{_WORD}|_salt)[A-Za-z0-9_-]{{0,24}}(?:['\"]\s{{0,3}},\s{{0,3}}(?:\"([^\"\n\\]{{6,}})\"|'([^'\n\\]{{6,}})')"
-        r"|[`*]{0,2}\s{0,40}\|\s{0,4}`?([^\s|`'\"\\]{6,})`?\s{0,40}(?:\||\r?\n)"
+        r"|[`*]{0,2}\s{0,40}\|\s{0,4}`?([^\s|`'\"\\]{5,}[^\s|`'\"\\,;.])`?\s{0,40}(?:\||\r?\n)"
         rf"|['\"]?(?: is | was | {_bytes('是')} ?|{_bytes('是')} ?)['\"`]?([A-Za-z0-9_.+/=~-]{{15,}}[A-Za-z0-9=_-]))",
         check=_chosen,
         gate=rb"(?:[aA][pP][iI] )?[A-Za-z0-9_-]{3,40}+(?:[\"']\s{0,3},\s{0,3}[\"']|[`*]{0,2}\s{0,40}\||[\"']? (?:is|was) |[\"']? ?\xe6)",
@@ -195,7 +197,7 @@ RULES = (
         "named-argument",
         ("_token ", "_key ", "_secret ", "_password ", "_pat ", "_authtoken "),
         r"(?i:_(?:token|key|secret|password|pat|authtoken)) {1,2}['\"]?([A-Za-z0-9_.+/=~-]{16,})",
-        check=is_token,
+        check=lambda value: is_token(value) and changes_of(value) >= 0.25 and not is_worded(value),
     ),
     _beside(
         "command-secret",
@@ -207,7 +209,7 @@ RULES = (
     ),
     _beside(
         "device-secret",
-        ("password 7 ", "secret 5 ", "secret 8 ", "secret 9 ", "snmp-server community ", "pre-shared-key", "psk=", "psk "),
+        ("password 7 ", "secret 5 ", "secret 8 ", "secret 9 ", "snmp-server community ", "pre-shared-key", "psk="),
         rf"(?:{_DEVICES})",
         check=is_set,
     ),

@@ -13,7 +13,9 @@ from kipu.errors import ConflictError, StoreUrlError
 from kipu.ports.head import HeadPatch, head_to_json
 from kipu.ports.store import Record, SessionQuery
 from kipu.security.keys import KeyRing
-from kipu.stores.chained import ChainBreak, ChainedStore, verify_chain
+from kipu.stores.chain_link import ChainBreak
+from kipu.stores.chain_verification import verify_chain
+from kipu.stores.chained import ChainedStore
 from kipu.stores.encrypted import EncryptedStore
 from kipu.stores.memory import MemoryStore
 from kipu.testing.conformance.subject import whole_log

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from kipu.security.redaction.families.ledger import has_base58_sum
-from kipu.security.redaction.plausible import changes_of, entropy_bits, is_stand_in
+from kipu.security.redaction.plausible import changes_of, entropy_bits, is_stand_in, is_worded
 
 NAME = "service-token"
 RUN = r"[A-Za-z0-9][A-Za-z0-9_.-]{21,511}"
@@ -15,7 +15,7 @@ _UUID = re.compile(
 )
 # What makers write into the name of a token and nobody into that of a hash, a picture or a release.
 _TELLING = re.compile(
-    rb"(?:.*[_.-])?(?:[a-z0-9]{0,12}(?:key|token|secret|apikey)|[a-z]{0,4}(?:pat|tok|sk|rk|pk)|sec|live|priv|prv|auth|oauth|api_[a-z0-9]{1,8}|[a-z0-9]{1,12}_api)"
+    rb"(?:.*[_.-])?(?:[a-z0-9]{0,12}(?:key|token|secret|apikey)|[a-z]{0,4}(?:pat|tok|sk|rk|pk)|live|priv|prv|auth|oauth|api_[a-z0-9]{1,8}|[a-z0-9]{1,12}_api)"
     rb"(?:[_.-][a-z]{1,4}[0-9]?|[_.-]v?[0-9]{1,2})?\Z",
     re.IGNORECASE,
 )
@@ -117,7 +117,7 @@ def _is_body(name: bytes, body: bytes, *, sign: bytes) -> bool:
     # Ids of things have up to 29 such characters behind a mark; tokens of one stage of a service may have fewer.
     staged = marked and sign == b"_" and name.rpartition(b"_")[2] in _STAGES
     least = 20 if telling else 22 if staged else 30
-    if len(body) < least or not name or body.isalpha():
+    if len(body) < least or len(name) < 2 or name.isdigit() or body.isalpha() or is_worded(body):
         return False
     return changes >= (0.34 if telling else 0.4) and bits >= 3.6
 
@@ -131,6 +131,7 @@ def _is_urlsafe(rest: bytes) -> bool:
         and not joined.islower()
         and not joined.isupper()
         and not joined.isdigit()
+        and not is_worded(joined)
         and changes_of(joined) >= 0.45
         and entropy_bits(joined) >= 4.3
     )
