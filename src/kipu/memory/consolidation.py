@@ -18,7 +18,7 @@ from kipu.memory.closed_range import closed_until
 from kipu.memory.fact_text import Lesson
 from kipu.memory.log_follower import LogFollower
 from kipu.memory.model_lessons import lessons_by_model
-from kipu.memory.place import MemoryPlace
+from kipu.memory.place import MemoryPlace, is_helper
 from kipu.memory.rules import lessons_by_rules
 from kipu.ports.head import Head
 from kipu.ports.memory import Fact, FactQuery, MemoryStore
@@ -104,6 +104,10 @@ class ConsolidationWorker:
         self.policy = policy or ConsolidationPolicy()
         self._reached = reached or _nothing
 
+    def ask(self, model_for: ModelFor) -> None:
+        """Let models say what sessions teach from now on; None for a session means by rules."""
+        self._model_for = model_for
+
     async def consolidate(self, session_id: str, *, keep_exchanges: int | None = None) -> Consolidated | None:
         """Take in what can be taken in now; None where nothing can, or somebody was faster or in the way.
 
@@ -115,7 +119,7 @@ class ConsolidationWorker:
         await session.refresh()
         await self._follower.catch_up(session_id)
         captured = await capture(session, policy)
-        if captured is None or captured.tokens < policy.min_tokens:
+        if captured is None or captured.tokens < policy.min_tokens or is_helper(session.head):
             return None
         await self._reached("captured")
         model = self._model_for(session)

@@ -14,6 +14,7 @@ from kipu.errors import KipuError, StoreClosedError
 from kipu.events.event import utc_text
 from kipu.manager.manager import SessionManager
 from kipu.memory.memory import Memory
+from kipu.memory.place import is_helper
 from kipu.ports.head import Head
 from kipu.ports.store import SessionQuery
 
@@ -104,7 +105,7 @@ class MemoryKeeper:
     def _ready(self, head: Head) -> int | None:
         """Return how many exchanges stay out where the session is ready, None where it is not."""
         after = max(head.consolidated_seq, head.base_seq)
-        if head.last_seq <= after or head.open_turn is not None:
+        if head.last_seq <= after or head.open_turn is not None or is_helper(head):
             return None
         is_over = self.policy.at_end and head.status == "expired"
         keep = 0 if is_over else self._memory.worker.policy.keep_exchanges

@@ -21,6 +21,8 @@ from kipu.ports.memory import Fact, FactPage, FactQuery, Kind, MemoryStore, Scop
 from kipu.ports.principal import Principal
 from kipu.session.terms import phrases_of
 
+NOT_OWNER = "not_the_owner"
+"""Finding of a fact that an agent wants remembered while it works for somebody else than the session's owner."""
 FORGET_ASKED = "forget_asked"
 """Finding of a fact that an agent wants forgotten: it is recalled no more, and a person decides."""
 
@@ -55,10 +57,16 @@ class Memory:
     # ---- what agents do --------------------------------------------------------------------------------------------
 
     async def recalled(
-        self, session: Session, text: str, *, shown: Collection[str] = (), limit: int | None = None
+        self,
+        session: Session,
+        text: str,
+        *,
+        shown: Collection[str] = (),
+        limit: int | None = None,
+        asker: str | None = None,
     ) -> list[Fact]:
-        """Return what is recalled in a session for a message, and count it as used."""
-        place = MemoryPlace.of(session.head, session.history.reader.spans)
+        """Return what is recalled in a session for a message of `asker` (None: its owner), and count it as used."""
+        place = MemoryPlace.of(session.head, session.history.reader.spans, asker=asker)
         now = self.now()
         facts = await self.recall.facts(place, text, now=now, shown=shown, limit=limit)
         if facts:
@@ -66,14 +74,23 @@ class Memory:
         return facts
 
     async def remember(
-        self, session: Session, text: str, *, kind: Kind, scope: Scope | None, seq: int, call_id: str
+        self,
+        session: Session,
+        text: str,
+        *,
+        kind: Kind,
+        scope: Scope | None,
+        seq: int,
+        call_id: str,
+        asker: str | None = None,
     ) -> Fact:
         """Keep what an agent wants remembered, once for each call, and return it as it is kept.
 
-        It is screened like all that enters memory; outside the session's project it waits for a person.
-        Raises: InputError (the text is too long, or empty).
+        It is screened like all that enters memory; outside the session's project, or for somebody who is not the session's
+        owner, it waits for the owner. Raises: InputError (the text is too long, or empty).
         """
-        place = MemoryPlace.of(session.head, session.history.reader.spans)
+        place = MemoryPlace.of(session.head, session.history.reader.spans, asker=asker)
+        wider = [WIDER] if scope in ("user", "tenant") else []
         digest = hashlib.blake2b(f"{session.session_id} {call_id}".encode(), digest_size=13).hexdigest()
         fact = Fact(
             fact_id=f"mem_{digest}",
@@ -85,7 +102,7 @@ class Memory:
             created_at=self.now(),
             origin="agent",
             slot=slot_of(text),
-            findings=(WIDER,) if scope in ("user", "tenant") else (),
+            findings=(*wider, *([] if place.is_owner_asking else [NOT_OWNER])),
         )
         return await self.store.put(entry_of(fact))
 

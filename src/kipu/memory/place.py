@@ -11,23 +11,28 @@ from kipu.ports.head import Head
 from kipu.ports.memory import SCOPES, Fact, Scope, Space
 from kipu.session.branch import Span
 
+HELPER = "kipu.parent"  # in the metadata of a session that an agent gave a task to
 PROJECT = "project"
 """Name of the metadata by which an application says itself which project a session belongs to."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlace:
-    """One session as memory sees it. `ancestors` are the sessions it was forked from, each with the last seq that it shares."""
+    """One session as memory sees it. `ancestors` are the sessions it was forked from, each with the last seq that it shares.
+
+    Where somebody else than the owner asks, what is known of the owner stays out (A19).
+    """
 
     session_id: str
     tenant: str
     owner: str
     project: str | None
     ancestors: tuple[tuple[str, int], ...] = ()
+    is_owner_asking: bool = True
 
     @classmethod
-    def of(cls, head: Head, spans: Sequence[Span] = ()) -> MemoryPlace:
-        """Return the place of the session of this head."""
+    def of(cls, head: Head, spans: Sequence[Span] = (), *, asker: str | None = None) -> MemoryPlace:
+        """Return the place of the session of this head, for whoever asks (None: its owner)."""
         owner = owner_of(head)
         return cls(
             session_id=head.session_id,
@@ -35,6 +40,7 @@ class MemoryPlace:
             owner=owner.id,
             project=project_of(head),
             ancestors=tuple((span.session_id, span.until) for span in spans if span.session_id != head.session_id),
+            is_owner_asking=asker is None or asker == owner.id,
         )
 
     def space(self, scope: Scope) -> Space:
@@ -51,7 +57,8 @@ class MemoryPlace:
 
     def spaces(self) -> list[Space]:
         """Return the spaces whose facts this session may recall, the narrowest first."""
-        scopes = [scope for scope in SCOPES if scope != "project" or self.project is not None]
+        hidden = {"project" if self.project is None else "", "" if self.is_owner_asking else "user"}
+        scopes = [scope for scope in SCOPES if scope not in hidden]
         own = [self.space(scope) for scope in scopes]
         inherited = [Space(self.tenant, self.owner, "session", session_id) for session_id, _ in self.ancestors]
         return [own[0], *inherited, *own[1:]]
@@ -64,6 +71,11 @@ class MemoryPlace:
         if shared is None:
             return False
         return all(source.session_id != fact.space.subject or source.seq <= shared for source in fact.sources)
+
+
+def is_helper(head: Head) -> bool:
+    """Say whether an agent talks in a session where a person would: nothing in it is a person's word."""
+    return HELPER in head.metadata
 
 
 def project_of(head: Head) -> str | None:

@@ -15,6 +15,7 @@ from kipu.manager.access import owner_of
 from kipu.manager.manager import SessionManager
 from kipu.manager.session import Session
 from kipu.manager.turn import Turn
+from kipu.memory.memory import Memory
 from kipu.ports.model import ModelClient
 from kipu.ports.principal import Principal
 from kipu.ports.tool import ToolSpec
@@ -34,6 +35,7 @@ from kipu.runtime.turns.boundary import Boundary
 from kipu.runtime.turns.compaction import Compaction
 from kipu.runtime.turns.instructing import Instructing
 from kipu.runtime.turns.model_step import ModelStep, StreamLimits
+from kipu.runtime.turns.recalling import Recalling
 from kipu.runtime.turns.spending import TurnLimits
 from kipu.runtime.turns.tool_execution import Checkpoint, ToolExecution
 from kipu.runtime.turns.tool_step import ToolStep
@@ -57,6 +59,7 @@ class AgentParts:
     servers: McpServers | None = None
     instruction: str | None = None
     learned: LearnedSource | None = None
+    memory: Memory | None = None
     roles: Callable[[str, str], frozenset[str]] | None = None
     limits: TurnLimits = field(default_factory=TurnLimits)
     base_limits: TurnLimits = field(default_factory=TurnLimits)  # before the session's own narrowed them
@@ -87,6 +90,7 @@ class Agent:
             endpoint = parts.model.describe().endpoint
             self._ancestry = Ancestry(manager, session, limits=parts.base_limits, endpoint=endpoint)
         self._instructing = Instructing(session, instruction=parts.instruction, learned=parts.learned)
+        self._recalling = Recalling(session, parts.memory) if parts.memory is not None else None
         self._running = 0
 
     @property
@@ -103,6 +107,8 @@ class Agent:
             if self.parts.servers is not None:
                 await self.parts.servers.update(self.parts.toolbox)
             await self._instruct(run)
+            if self._recalling is not None:
+                await self._recalling.at_start(run)
             loop = self._loop(with_roles(await author_of(run), self.parts.roles))
             await loop.run(run)
         finally:

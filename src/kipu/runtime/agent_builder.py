@@ -14,6 +14,7 @@ from typing import Any
 from kipu.errors import ConfigurationError
 from kipu.manager.manager import SessionManager
 from kipu.manager.session import Session
+from kipu.memory.memory import Memory
 from kipu.ports.clock import Clock
 from kipu.ports.model import ModelClient
 from kipu.ports.tool import Tool
@@ -33,6 +34,7 @@ from kipu.runtime.sandbox.opening import SandboxChoice, open_sandbox
 from kipu.runtime.sandbox.probe import BubblewrapProbe, probe_bubblewrap
 from kipu.runtime.session_workspaces import SessionWorkspaces
 from kipu.runtime.tools.default_tools import default_tools
+from kipu.runtime.tools.memory_tool import MemoryTool
 from kipu.runtime.tools.propose import Propose
 from kipu.runtime.tools.read_skill import ReadSkill
 from kipu.runtime.tools.shell_commands import commands_of
@@ -95,6 +97,7 @@ class CodingAgentBuilder:
         clock: Clock,
         observer: TurnObserver | None = None,
         more_tools: MoreTools | None = None,
+        memory: Memory | None = None,
     ) -> None:
         for layer in settings.policy:
             _check_roles(layer, known=settings.roles is not None)
@@ -104,6 +107,7 @@ class CodingAgentBuilder:
         self._clock = clock
         self._observer = observer
         self._more_tools = more_tools
+        self._memory = memory
         self._models: dict[str | None, ModelClient] = {}
         self._probe: BubblewrapProbe | None = None
         self.orchestrator: Orchestrator | None = None  # with it, agents may delegate to sessions that it serves
@@ -129,6 +133,8 @@ class CodingAgentBuilder:
             Propose(self._inbox, self._manager, session=session, model=model.name),
             ReadSkill(self.learned, session=session),
         ]
+        if self._memory is not None:
+            tools.append(MemoryTool(self._memory, session))
         parts = AgentParts(
             model,
             Toolbox(tools),
@@ -145,6 +151,7 @@ class CodingAgentBuilder:
             servers=self._servers(session, workspace, more=project.servers),
             instruction=coding_instruction(workspace, project_text=await asyncio.to_thread(project_text, workspace)),
             learned=self.learned,
+            memory=self._memory,
             roles=self._settings.roles,
             limits=narrowed_limits(base_limits, metadata.get("limits")),
             base_limits=base_limits,
@@ -158,6 +165,11 @@ class CodingAgentBuilder:
         if key not in self._models:
             self._models[key] = self._open_model(key)
         return self._models[key]
+
+    def model_of(self, session: Session) -> ModelClient | None:
+        """Return the session's model, None where that is no language model."""
+        model = self.model(session.head.metadata.get("model"))
+        return model if model.describe().is_ai else None
 
     async def sandbox_probe(self) -> BubblewrapProbe:
         """Return whether commands can be shut in here; tried once."""

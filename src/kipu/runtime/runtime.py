@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from kipu.manager.manager import SessionManager
+from kipu.memory.keeper import MemoryKeeper
 from kipu.runtime.agent_builder import CodingAgentBuilder
 from kipu.runtime.approvals import ApprovalDesk
 from kipu.runtime.messages.bus import MessageBus
@@ -37,6 +38,7 @@ class Runtime:
         delivering: Collection[str] = (),
         may_approve_own: bool = False,
         drain_s: float = 0.0,
+        keeper: MemoryKeeper | None = None,
     ) -> None:
         self.manager = manager
         self.builder = builder
@@ -56,6 +58,7 @@ class Runtime:
             approvals=self.desk,
         )
         self._drain_s = drain_s
+        self._keeper = keeper
         self._stack = AsyncExitStack()
 
     @property
@@ -67,6 +70,8 @@ class Runtime:
         self._stack.push_async_callback(self.builder.close)
         self._stack.push_async_callback(self.orchestrator.close)
         await self._stack.enter_async_context(self.worker)
+        if self._keeper is not None:
+            await self._stack.enter_async_context(self._keeper)
         return self
 
     async def __aexit__(
