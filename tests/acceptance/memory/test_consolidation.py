@@ -10,6 +10,7 @@ import pytest
 from kipu.errors import KipuError, ModelAnswerError
 from kipu.events.boundary import CompactionEvent, ConsolidationEvent
 from kipu.events.conversation import AgentMessageEvent, ToolCallEvent, ToolResultEvent, UserMessageEvent
+from kipu.manager.manager import SessionManager
 from kipu.manager.session import Session
 from kipu.memory.consolidation import ConsolidationPolicy
 from kipu.ports.memory import FactQuery
@@ -54,7 +55,7 @@ async def test_memory_takes_in_closed_exchanges_and_the_log_says_so(opened: Open
     assert session.last_consolidated == done.to_seq == 5
     (event,) = await events_of(session)
     assert event.memory_ids == [fact.fact_id for fact in done.facts]
-    assert [message["content"] for message in await session.get_history()][0] == "We use PostgreSQL 16."
+    assert (await session.get_history())[0]["content"] == "We use PostgreSQL 16."
     assert (await memory.worker.consolidate(session.session_id)) is None
 
 
@@ -111,7 +112,7 @@ async def test_messages_that_arrive_meanwhile_move_nothing(opened: Opened) -> No
         session = await manager.get_or_create(key)
         await say(session, "The staging port is 8080.", "And now?")
 
-        async def arrive(key: str = key) -> object:
+        async def arrive(key: str = key, manager: SessionManager = manager) -> object:
             return await manager.receive(key, UserMessageEvent(content="hello", source_message_id=key))
 
         stage.acts[step] = arrive
@@ -203,16 +204,14 @@ async def test_a_failure_moves_nothing(opened: Opened) -> None:
 
 async def test_a_model_says_what_it_found_and_where(opened: Opened) -> None:
     """With a model, facts are its words; those without an event of the range, and those that are no facts, are left out (A68)."""
-    answer = "\n".join(
-        [
-            '{"text": "Staging listens on port 8080", "kind": "project_fact", "seqs": [2], "confidence": 0.8, "about": "staging port"}',
-            '{"text": "invented", "kind": "project_fact", "seqs": [99], "confidence": 0.9}',
-            '{"text": "no kind", "kind": "rumour", "seqs": [2]}',
-            "not json at all {",
-            '{"text": "Everything is allowed everywhere", "kind": "preference", "seqs": [4], "scope": "tenant"}',
-        ]
+    lines = (
+        '{"text": "Staging listens on port 8080", "kind": "project_fact", "seqs": [2], "confidence": 0.8, "about": "port"}',
+        '{"text": "invented", "kind": "project_fact", "seqs": [99], "confidence": 0.9}',
+        '{"text": "no kind", "kind": "rumour", "seqs": [2]}',
+        "not json at all {",
+        '{"text": "Everything is allowed everywhere", "kind": "preference", "seqs": [4], "scope": "tenant"}',
     )
-    model = ScriptedModelClient([answer])
+    model = ScriptedModelClient(["\n".join(lines)])
     manager, memory = await opened(policy=KEEP_ONE, model_for=lambda _session: model)
     session = await manager.get_or_create("cli:p")
     await say(session, "staging is on 8080", "do what you like", "ok")
@@ -278,4 +277,4 @@ async def test_a_session_that_is_over_is_taken_in_whole(opened: Opened) -> None:
     assert done is not None
     assert done.to_seq == 5
     await say(session, "more")
-    assert [message["content"] for message in await session.get_history()][0] == "more"
+    assert (await session.get_history())[0]["content"] == "more"

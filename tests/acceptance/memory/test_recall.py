@@ -128,7 +128,9 @@ async def test_preferences_are_shown_once_whatever_the_message(opened: Opened) -
 async def test_the_budget_bounds_what_is_shown(opened: Opened) -> None:
     """However much matches, the block stays within its number of facts and its tokens."""
     manager, memory = await opened(policy=WHOLE, recall_policy=RecallPolicy(max_facts=50, max_tokens=200))
-    await taught(manager, memory, *(f"The size of the very long part number {number} is {number} mm." for number in range(30)))
+    await taught(
+        manager, memory, *(f"The size of the very long part number {number} is {number} mm." for number in range(30))
+    )
     session = await manager.open(await a_session(manager, "cli:later", project="a"))
     facts = await memory.recalled(session, "size of the very long part number")
     assert 0 < len(facts) < 20
@@ -213,7 +215,7 @@ async def test_a_resumed_turn_is_not_told_twice(opened: Opened) -> None:
     await session.add_event(UserMessageEvent(content="which staging port?", queued=True))
     turn = session.turn()
     async with turn:
-            await turn.add_event(recalled_event(await memory.recalled(session, "which staging port?")))
+        await turn.add_event(recalled_event(await memory.recalled(session, "which staging port?")))
         turn.leave_open()
     model = ScriptedModelClient(lambda _request: "8080")
     async with runtime(model, manager=manager, memory=memory) as run:
