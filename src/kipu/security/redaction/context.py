@@ -177,7 +177,9 @@ RULES = (
         "sql-password",
         ("password '", "identified by '"),
         r"(?i:password|identified by) '([^'\n]{4,})'",
-        check=lambda v: not is_stand_in(v) and not is_identifier(v) and not is_reference(v) and b'"' not in v and v[:1] not in b"{,",
+        check=lambda v: (
+            not is_stand_in(v) and not is_identifier(v) and not is_reference(v) and b'"' not in v and v[:1] not in b"{,"
+        ),
     ),
     _context(
         "authorization",

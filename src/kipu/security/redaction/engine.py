@@ -52,9 +52,10 @@ class Literals(Protocol):
 
 
 class Engine(Protocol):
-    """Makes what finds."""
+    """Makes what finds. `is_linear` where no pattern takes more than a time proportional to the text."""
 
     name: str
+    is_linear: bool
 
     def pattern(self, text: str) -> Pattern:
         """Return a compiled pattern. Raises: ConfigurationError."""
@@ -69,6 +70,7 @@ class PlainEngine:
     """The standard library: slower, always there."""
 
     name = "plain"
+    is_linear = False
 
     def pattern(self, text: str) -> Pattern:
         """Return a compiled pattern. Raises: ConfigurationError."""
@@ -101,6 +103,7 @@ class FastEngine:
     """RE2 and Aho-Corasick, of the extra `security`. Raises: MissingExtraError."""
 
     name = "fast"
+    is_linear = True
 
     def __init__(self) -> None:
         try:

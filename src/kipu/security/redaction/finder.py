@@ -76,11 +76,15 @@ class Finder:
                 MANIFEST_ANCHOR, at + (_MANIFEST_STEP if b"\n---" not in data[at : at + _MANIFEST_STEP] else 1)
             )
         for name, pattern in self._custom:
-            spans += [Span(*match.span(), name, Tier.PLACE) for match in pattern.finditer(data)]
+            spans += [
+                Span(*match.span(), name, Tier.PLACE)
+                for match in pattern.finditer(data)
+                if match.span()[0] < match.span()[1]
+            ]
         if not spans:
             return []
-        merged = _merged(_outside(spans, [found.span() for found in self._marker.finditer(data)]))
-        return [whole for span in merged if (whole := _without_half_escapes(data, span)) is not None]
+        found = merged(_outside(spans, [each.span() for each in self._marker.finditer(data)]))
+        return [whole for span in found if (whole := _without_half_escapes(data, span)) is not None]
 
     def _tokens(self, data: bytes) -> list[Span]:
         """Return what looks like a token of a maker that no rule knows."""
@@ -217,13 +221,14 @@ def _is_odd(data: bytes, at: int) -> bool:
     return (at - first) % 2 == 0
 
 
-def _merged(spans: list[Span]) -> list[Span]:
-    merged: list[Span] = []
+def merged(spans: list[Span]) -> list[Span]:
+    """Return spans in order with those that meet as one, under the rule that is surer."""
+    whole: list[Span] = []
     for span in sorted(spans):
-        if not merged or span.start >= merged[-1].end:
-            merged.append(span)
+        if not whole or span.start >= whole[-1].end:
+            whole.append(span)
             continue
-        last = merged[-1]
+        last = whole[-1]
         surer = min(last, span, key=lambda each: (each.tier, each.start - each.end))
-        merged[-1] = Span(last.start, max(last.end, span.end), surer.rule, surer.tier)
-    return merged
+        whole[-1] = Span(last.start, max(last.end, span.end), surer.rule, surer.tier)
+    return whole

@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from kipu.errors import ConfigurationError
+from kipu.errors import ConfigurationError, MissingExtraError
 from kipu.security.redaction import context, surroundings
+from kipu.security.redaction.boundary import Piece, pieces_across
+from kipu.security.redaction.disguise import undisguised
 from kipu.security.redaction.engine import Engine, best_engine
 from kipu.security.redaction.entropy import flags_in
 from kipu.security.redaction.families import (
@@ -25,17 +27,18 @@ from kipu.security.redaction.families import (
     standard,
 )
 
-from kipu.security.redaction.finder import Finder, Span
+from kipu.security.redaction.finder import Finder, Span, merged
 from kipu.security.redaction.finding import Finding, Redacted
 from kipu.security.redaction.known import forms_of
 from kipu.security.redaction.places import INTERNAL_ADDRESSES, TEMPORARY_PATHS
-from kipu.security.redaction.rule import Rule
+from kipu.security.redaction.rule import Rule, Tier
 
 FORMATS: tuple[Rule, ...] = (
     *cloud.RULES, *forge.RULES, *messaging.RULES, *payment.RULES, *model_provider.RULES, *observing.RULES, *gathered.RULES, *ledger.RULES, *standard.RULES,
 )  # fmt: skip
 CONTEXTS: tuple[Rule, ...] = (*context.RULES, *surroundings.RULES)
 SHORTEST = 6
+LEAST_NAME = 12  # of an object's key that may hold a secret
 _MOST_PASSES = 64
 _AGAIN = 512  # bytes on both sides of what was replaced that are looked at again
 _TEXT_MEDIA = (
@@ -53,7 +56,7 @@ class RedactionPolicy:
     """What is looked for besides the formats of secrets, which always are.
 
     `context` takes what names and headers give away. `temporary_paths` and `internal_addresses` take places out of tool results
-    (B57), `custom` what your own patterns find: (name, RE2 pattern). `excluded` names rules that are not to be used.
+    (B57), `custom` what your own patterns find: (name, RE2 pattern; without RE2 a pattern could take for ever, and is refused). `excluded` names rules that are not to be used.
     """
 
     context: bool = True
@@ -89,7 +92,8 @@ class Redactor:
 
     `known` are secrets of this installation, found in every usual encoding. With `hash_key` the replacement also tells one secret
     from another: `[redacted:<rule>:<keyed hash>]`. With `seal` (a vault's encryption) the findings hold what was replaced.
-    Structure, keys, numbers and what holds no secret stay the same objects; redacting twice changes nothing more.
+    Structure, numbers and what holds no secret stay the same objects, and so do keys that are no secrets themselves; redacting
+    twice changes nothing more.
     """
 
     def __init__(
@@ -106,6 +110,8 @@ class Redactor:
             if not name.replace("-", "").isalnum() or not name.isascii() or name != name.lower():
                 raise ConfigurationError(reason=f"a rule is named by small letters, digits and dashes, not {name!r}")
         engine = engine or best_engine()
+        if self.policy.custom and not engine.is_linear:
+            raise MissingExtraError(feature="patterns of your own", package="google-re2", extra="security")
         self.engine_name = engine.name
         forms = forms_of(known)
         self._finder = Finder(engine, rules=self.policy.rules(places=False), custom=(), known=forms)
@@ -144,9 +150,10 @@ class Redactor:
     def _object(self, value: dict[str, Any], path: str, *, findings: list[Finding], places: bool) -> dict[str, Any]:
         manifest = context.is_secret_manifest(value)
         named = _secret_of_pair(value)
-        changed: dict[str, Any] = {}
+        result: dict[str, Any] = {}
         for name, item in value.items():
-            below = f"{path}/{name}"
+            kept = self._name(name, path, findings=findings, taken=result) if len(name) >= LEAST_NAME else name
+            below = f"{path}/{kept}"
             if manifest and name in ("data", "stringData"):
                 new = self._whole(item, below, findings=findings, rule="secret-manifest")
             elif isinstance(item, str) and name == "data" and value.get("type") == "media":
@@ -156,11 +163,27 @@ class Redactor:
                 new = self._field(item, below, findings=findings, places=places, kind=kind)
             else:
                 new = self._value(item, below, findings=findings, places=places)
-            if new is not item:
-                changed[name] = new
-        return {**value, **changed} if changed else value
+            result[kept] = new
+        same = all(new is old for new, old in zip(result.values(), value.values(), strict=True))
+        return value if same and list(result) == list(value) else result
+
+    def _name(self, name: str, path: str, *, findings: list[Finding], taken: Mapping[str, Any]) -> str:
+        """Return an object's key without the secret that it is or holds; two keys stay two."""
+        data = name.encode("utf-8", "surrogatepass")
+        spans = [span for span in self.spans(data, places=False) if span.tier <= Tier.FORMAT]
+        if not spans:
+            return name
+        new, replaced = self._without(data, spans, before=[])
+        kept = unique = new.decode("utf-8", "surrogatepass")
+        count = 1
+        while unique in taken:
+            count += 1
+            unique = f"{kept} ({count})"
+        findings += [Finding(f"{path}/{unique}", each.rule, 1, self._sealed([each.secret])) for each in replaced]
+        return unique
 
     def _array(self, value: list[Any], path: str, *, findings: list[Finding], places: bool) -> list[Any]:
+        before, value = value, self._across(value, path, findings=findings, places=places)
         is_pair = len(value) == 2 and all(isinstance(item, str) for item in value)
         kind = context.is_secret_key(value[0]) if is_pair else None
         result = [
@@ -169,7 +192,34 @@ class Redactor:
             else self._value(item, f"{path}/{index}", findings=findings, places=places)
             for index, item in enumerate(value)
         ]
-        return value if all(new is old for new, old in zip(result, value, strict=True)) else result
+        return before if all(new is old for new, old in zip(result, before, strict=True)) else result
+
+    def _across(self, value: list[Any], path: str, *, findings: list[Finding], places: bool) -> list[Any]:
+        """Return the list without the secrets that only its texts together show."""
+        texts = [_text_of(item) for item in value]
+        if len(texts) < 2 or any(text is None for text in texts):
+            return value
+        pieces = pieces_across(
+            [str(text).encode("utf-8", "surrogatepass") for text in texts], lambda data: self.spans(data, places=places)
+        )
+        if not pieces:
+            return value
+        result = list(value)
+        for number in {piece.item for piece in pieces}:
+            own = [piece for piece in pieces if piece.item == number]
+            result[number] = _with_text(value[number], self._cut(str(texts[number]), own))
+            findings += [Finding(f"{path}/{number}", piece.rule, 1) for piece in own if piece.is_first]
+        return result
+
+    def _cut(self, text: str, pieces: Sequence[Piece]) -> str:
+        """Return the text without these pieces; in the place of a first one stands the replacement."""
+        data = text.encode("utf-8", "surrogatepass")
+        parts, at = [], 0
+        for piece in pieces:
+            secret = data[piece.start : piece.end].decode("utf-8", "replace")
+            parts += [data[at : piece.start], self.replacement(piece.rule, secret).encode() if piece.is_first else b""]
+            at = piece.end
+        return b"".join([*parts, data[at:]]).decode("utf-8", "replace")
 
     def _field(self, text: str, path: str, *, findings: list[Finding], places: bool, kind: str | None) -> str:
         if kind is None or not context.is_secret_value(text, kind=kind):
@@ -252,8 +302,18 @@ class Redactor:
         return b"".join([*parts, data[at:]]), now
 
     def spans(self, data: bytes, *, places: bool = True) -> list[Span]:
-        """Return where the secrets of a UTF-8 text are."""
-        return (self._with_places if places else self._finder).find(data)
+        """Return where the secrets of a UTF-8 text are, those too that invisible characters or colours run through."""
+        finder = self._with_places if places else self._finder
+        found = finder.find(data)
+        plain = undisguised(data)
+        if plain is None:
+            return found
+        hidden = [
+            span._replace(start=origin[0], end=origin[1])
+            for span in finder.find(plain.data)
+            if (origin := plain.origin(span.start, span.end)) is not None
+        ]
+        return merged([*found, *hidden]) if hidden else found
 
     def leads(self, data: bytes) -> list[int]:
         """Return where something stands that may lead to a secret, in order."""
@@ -288,6 +348,17 @@ def windows_around(data: bytes, places: Sequence[tuple[int, int]]) -> list[tuple
         else:
             windows.append((first, last))
     return windows
+
+
+def _text_of(item: Any) -> str | None:
+    """Return the text that an item of a list is, or that a part of a message has."""
+    if isinstance(item, dict) and item.get("type") in ("text", "input_text", "output_text"):
+        item = item.get("text")
+    return item if isinstance(item, str) else None
+
+
+def _with_text(item: Any, text: str) -> Any:
+    return {**item, "text": text} if isinstance(item, dict) else text
 
 
 def _secret_of_pair(value: Mapping[str, Any]) -> str | None:
