@@ -76,6 +76,21 @@ class HistoryReader:
 
     async def backwards(self, *, until: int, after: int = 0, limit: int = PAGE) -> list[Item]:
         """Return at most `limit` items with after < seq <= until, newest first."""
+        try:
+            return await self._backwards(until=until, after=after, limit=limit)
+        except SessionNotFoundError:
+            await self._look_again()
+            return await self._backwards(until=until, after=after, limit=limit)
+
+    async def _look_again(self) -> None:
+        """Find out anew where the history is: an ancestor was erased after a fork had taken over what it shared (C11)."""
+        session_id = self._spans[-1].session_id
+        head = await self._store.head(session_id)
+        if head is None:
+            raise SessionNotFoundError(session_id=session_id)
+        self._spans = await spans_of(self._store, head)
+
+    async def _backwards(self, *, until: int, after: int, limit: int) -> list[Item]:
         items: list[Item] = []
         for span in reversed(self._spans):
             # The last span is the session's own log, which grows; the others ended where their child began.
@@ -94,6 +109,13 @@ class HistoryReader:
 
     async def stored(self, *, after: int, until: int | None = None, limit: int = PAGE) -> list[StoredEvent]:
         """Return at most `limit` events with after < seq <= until as the store has them, oldest first."""
+        try:
+            return await self._stored(after=after, until=until, limit=limit)
+        except SessionNotFoundError:
+            await self._look_again()
+            return await self._stored(after=after, until=until, limit=limit)
+
+    async def _stored(self, *, after: int, until: int | None, limit: int) -> list[StoredEvent]:
         found: list[StoredEvent] = []
         for span in self._spans:
             last = span is self._spans[-1]

@@ -245,20 +245,23 @@ class Eraser:
 
     async def erase_log(self, session_id: str, *, lease: Lease | None = None) -> dict[str, int]:
         """Erase a session from the store, its key first, and return what that removed; nothing where it is gone already."""
-        lock = None
+        if lease is not None:
+            return await self._erased(session_id, lease)
+        lock = self._lock(session_id)
         try:
-            if lease is None:
-                lock = self._lock(session_id)
-                await lock.acquire(wait_s=DEFAULT_TTL_S * 2)
-                lease = lock.lease
-            return dict((await self._store.erase(session_id, lease=lease or _no_lease(session_id))).removed)
-        except SessionNotFoundError:
-            with suppress(SessionNotFoundError):  # its rows are gone, and maybe not every copy of them yet
-                await self._store.erase(session_id, lease=_no_lease(session_id))
-            return {}
+            await lock.acquire(wait_s=DEFAULT_TTL_S * 2)
+        except SessionNotFoundError:  # its rows are gone, and maybe not every copy of them yet
+            return await self._erased(session_id, _no_lease(session_id))
+        try:
+            return await self._erased(session_id, lock.lease or _no_lease(session_id))
         finally:
-            if lock is not None:
-                await lock.release()
+            await lock.release()
+
+    async def _erased(self, session_id: str, lease: Lease) -> dict[str, int]:
+        try:
+            return dict((await self._store.erase(session_id, lease=lease)).removed)
+        except SessionNotFoundError:
+            return {}
 
     async def _erase_person(self, work: _Work) -> None:
         for place in self._surroundings.places():
