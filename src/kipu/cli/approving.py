@@ -1,4 +1,4 @@
-"""`kipu approvals`, `kipu approve` and `kipu deny`: decisions of a person, from any process, while a chat runs or none does."""
+"""`kipu approvals`, `approve`, `deny` and `answer`: decisions of a person, from any process, while a chat runs or none does."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def approvals(
     store: StoreOption = None,
     json: JsonOption = False,
 ) -> None:
-    """List the calls that wait for a person, the oldest first, with what each would do."""
+    """List the calls and questions that wait for a person, the oldest first, with what each would do."""
     invocation = begin(context, store=store, json=json)
     invocation.run(_approvals(invocation, session))
 
@@ -138,6 +138,27 @@ def deny(
 
     async def decide(desk: ApprovalDesk, approval_id: str, session_id: str | None) -> ApprovalDecisionEvent:
         return await desk.deny(approval_id, reason=reason, session_id=session_id)
+
+    invocation.run(_decide(invocation, approval, decide))
+
+
+@app.command("answer")
+def answer(
+    context: typer.Context,
+    *,
+    approval: ApprovalArgument,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="What to say; - reads it from stdin.")],
+    store: StoreOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Answer a question that the agent asked; its turn goes on with your words. The first answer counts."""
+    import sys
+
+    said = sys.stdin.read() if text == "-" else text
+    invocation = begin(context, store=store, json=json)
+
+    async def decide(desk: ApprovalDesk, approval_id: str, session_id: str | None) -> ApprovalDecisionEvent:
+        return await desk.answer(approval_id, said, session_id=session_id)
 
     invocation.run(_decide(invocation, approval, decide))
 

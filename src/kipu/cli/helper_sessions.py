@@ -9,12 +9,6 @@ from kipu.runtime.turns.ancestry import MAX_DEPTH, bond_of
 
 if TYPE_CHECKING:
     from kipu.manager.manager import SessionManager
-    from kipu.runtime.approvals import ApprovalDesk, PendingApproval
-
-
-async def questions_of(desk: ApprovalDesk, manager: SessionManager, *, session_id: str) -> list[PendingApproval]:
-    """Return what waits for a person in a session and in those of its helpers."""
-    return await desk.pending(session_id=session_id)
 
 
 async def is_helper_of(manager: SessionManager, helper_id: str, *, session_id: str) -> bool:
@@ -42,10 +36,6 @@ async def _above(manager: SessionManager, session_id: str) -> list[str]:
 
 async def parked_helpers(manager: SessionManager, *, session_id: str) -> AsyncIterator[str]:
     """Yield the helpers of a session whose turn begins to wait for a person, from now on."""
-    async for stored in manager.store.follow():
-        if (
-            stored.record.event_type == "turn_parked"
-            and stored.session_id != session_id
-            and await is_helper_of(manager, stored.session_id, session_id=session_id)
-        ):
+    async for stored in manager.store.follow(types={"turn_parked"}):
+        if stored.session_id != session_id and await is_helper_of(manager, stored.session_id, session_id=session_id):
             yield stored.session_id

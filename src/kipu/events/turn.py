@@ -66,7 +66,7 @@ class ApprovalRequestEvent(SessionEvent):
 
 
 class ApprovalDecisionEvent(SessionEvent):
-    """A person decided. The first decision is the one that counts."""
+    """A person decided, or answered. The first decision is the one that counts."""
 
     event_type: Literal["approval_decision"] = "approval_decision"
     approval_id: str
@@ -74,6 +74,7 @@ class ApprovalDecisionEvent(SessionEvent):
     by: str
     scope: str | None = None
     arguments: dict[str, Any] | None = None  # what to run it with instead, where a person changed them
+    answer: str | None = None  # to a question
     reason: str | None = None
 
 

@@ -20,7 +20,7 @@ class ToolSpec:
     `parameters` is the JSON schema of its arguments. An idempotent tool may run again after a crash (C14). A tool with a side
     effect changes something that outlives the call; one that is `external` changes what no checkpoint brings back, so that a
     turn which used it is not rolled back unasked. `timeout_s` bounds one run, None means the turn's own limits. `max_starts`
-    bounds how often an idempotent call begins, over crashes.
+    bounds how often an idempotent call begins, over crashes. A question is never run: what a person answers is its result.
     """
 
     name: str
@@ -32,6 +32,7 @@ class ToolSpec:
     default_policy: PolicyAnswer = "ask"
     timeout_s: float | None = 120.0
     max_starts: int = 3
+    is_question: bool = False
 
     def definition(self) -> dict[str, Any]:
         """Return what a model is told of it."""

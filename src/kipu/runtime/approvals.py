@@ -18,7 +18,7 @@ from kipu.ports.store import SessionQuery
 from kipu.runtime.policy.grant import GrantMatch, GrantScope
 from kipu.runtime.policy.grants import Grants
 from kipu.runtime.turns.ancestry import bond_of, helper_session, tell_parents
-from kipu.runtime.turns.approval_gate import APPROVED, DENIED
+from kipu.runtime.turns.approval_gate import ANSWERED, APPROVED, DENIED, QUESTION
 from kipu.runtime.turns.turn_run import read_story
 from kipu.session.turn_story import OpenCall, TurnStory
 
@@ -42,6 +42,12 @@ class PendingApproval:
     is_expired: bool
     helper_of: str | None = None  # the session whose helper asks
 
+    @property
+    def question(self) -> str | None:
+        """Return what the agent wants to know, None where it asks whether a call may run."""
+        question = self.shown.get(QUESTION)
+        return question if isinstance(question, str) else None
+
     def to_json(self) -> dict[str, Any]:
         """Return it for programs."""
         return {
@@ -57,6 +63,7 @@ class PendingApproval:
             "expires_at": self.expires_at.isoformat() if self.expires_at else None,
             "is_expired": self.is_expired,
             "helper_of": self.helper_of,
+            "question": self.question,
         }
 
 
@@ -134,6 +141,27 @@ class ApprovalDesk:
             principal=principal,
         )
 
+    async def answer(
+        self, approval_id: str, text: str, *, session_id: str | None = None, principal: Principal | None = None
+    ) -> ApprovalDecisionEvent:
+        """Answer a question that the agent asked; the words are what its call gives it.
+
+        Raises: ApprovalNotFoundError, AccessDeniedError, InputError (no words; it asks for a permission and not for words).
+        """
+        if not text.strip():
+            raise InputError(reason="the answer has no words")
+        return await self._decide(
+            approval_id,
+            ANSWERED,
+            scope="once",
+            match="exact",
+            arguments=None,
+            reason=None,
+            session_id=session_id,
+            principal=principal,
+            answer=text,
+        )
+
     async def _decide(
         self,
         approval_id: str,
@@ -145,6 +173,7 @@ class ApprovalDesk:
         reason: str | None,
         session_id: str | None,
         principal: Principal | None,
+        answer: str | None = None,
     ) -> ApprovalDecisionEvent:
         caller = principal or self._manager.principal
         while True:
@@ -160,6 +189,7 @@ class ApprovalDesk:
                 by=caller.id,
                 scope=scope if decision == APPROVED else None,
                 arguments=None if arguments is None else dict(arguments),
+                answer=answer,
                 reason=reason,
                 turn_id=approval.turn_id,
                 principal=caller.id,
@@ -170,7 +200,7 @@ class ApprovalDesk:
             except ConflictError:  # somebody may have decided meanwhile: the first one counts
                 continue
             break
-        for due in (session.session_id, *await tell_parents(self._manager, session, event)):
+        for due in (session.session_id, *await tell_parents(self._manager, session, decision=event)):
             if self._wake is not None:
                 self._wake(due)
         if scope != "once" and decision == APPROVED:
@@ -213,7 +243,9 @@ class ApprovalDesk:
         await session.permit(Verb.DECIDE, caller)
         if approval.is_expired:
             raise ApprovalNotFoundError(approval_id=approval.approval_id, reason="it has expired")
-        own = decision == APPROVED and approval.shown.get("requested_by") == caller.id
+        if decision == ANSWERED and approval.question is None:
+            raise InputError(reason="it asks whether a call may run: approve or deny it")
+        own = decision == APPROVED and approval.question is None and approval.shown.get("requested_by") == caller.id
         if own and not (self._may_approve_own or caller.is_local):
             reason = "whose message asks for a call does not approve it; ask somebody else who takes part"
             await self._refuse(session, caller, Verb.DECIDE, reason)

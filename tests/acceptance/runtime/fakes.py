@@ -13,7 +13,7 @@ from kipu.events.conversation import UserMessageEvent
 from kipu.events.event import SessionEvent
 from kipu.manager.manager import SessionManager
 from kipu.manager.session import Session
-from kipu.ports.tool import JsonObject, ToolContext, ToolPreview, ToolResult, ToolSpec
+from kipu.ports.tool import JsonObject, Tool, ToolContext, ToolPreview, ToolResult, ToolSpec
 from kipu.runtime.agent import Agent, AgentParts
 from kipu.runtime.approvals import ApprovalDesk
 from kipu.runtime.delegation import DelegateTool
@@ -69,7 +69,7 @@ class OneModelBuilder:
         self,
         manager: SessionManager,
         model: ScriptedModelClient,
-        tools: Callable[[], list[FunctionTool]],
+        tools: Callable[[], list[Tool]],
         *,
         observer: LiveFeed | None = None,
         **parts: Any,
@@ -130,7 +130,7 @@ class Runtime:
 @asynccontextmanager
 async def runtime(
     model: ScriptedModelClient,
-    *tools: FunctionTool,
+    *tools: Tool,
     url: str = "memory://",
     manager: SessionManager | None = None,
     max_turns: int = 64,

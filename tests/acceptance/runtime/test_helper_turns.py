@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kipu.cli.helper_sessions import parked_helpers
 from kipu.events.conversation import ToolResultEvent
 from kipu.events.turn import (
     ApprovalDecisionEvent,
@@ -96,6 +97,34 @@ async def test_stop_reaches_parent_and_helper_while_both_are_parked(whose: str) 
         assert result.error_info == "cancelled"
         assert await run.desk.pending() == []
         assert write.calls == []
+
+
+async def test_helper_that_waits_beside_a_busy_one_is_told_of() -> None:
+    """Where another call keeps the parent busy, a helper's question is told of all the same, and can be decided (C13)."""
+    write, release = FunctionTool("write", spec_fields=ASKS), asyncio.Event()
+
+    async def slowly(_arguments: Any, _context: Any) -> str:
+        await release.wait()
+        return "looked"
+
+    def answer(request: ModelRequest) -> ScriptedReply | str:
+        if request.messages[-1]["role"] == "tool" or "write it" in texts(request):
+            return writing(request)
+        return ScriptedReply(calls=[ScriptedCall("delegate", {"task": "write it"}), ScriptedCall("look")])
+
+    async with runtime(ScriptedModelClient(answer), write, FunctionTool("look", slowly), delegates=True) as run:
+        session = await run.session()
+        told = asyncio.ensure_future(anext(parked_helpers(run.manager, session_id=session.session_id)))
+        await asyncio.sleep(0)
+        await run.say(session, "go")
+        helper_id = await asyncio.wait_for(told, 5)
+        (waiting,) = await run.desk.pending(session_id=session.session_id)
+        assert waiting.session_id == helper_id
+        assert not session.head.parked
+        await run.desk.approve(waiting.approval_id)
+        release.set()
+        assert (await until(session, TurnFinishedEvent)).outcome == "completed"
+        assert len(write.calls) == 1
 
 
 async def test_expired_question_of_a_helper_lets_both_go_on() -> None:

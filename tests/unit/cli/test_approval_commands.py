@@ -1,4 +1,4 @@
-"""`kipu approvals`, `approve`, `deny`, `grants`, `revoke`, `policy`."""
+"""`kipu approvals`, `approve`, `deny`, `answer`, `grants`, `revoke`, `policy`."""
 
 from __future__ import annotations
 
@@ -75,6 +75,28 @@ def test_deny_tells_the_model_why(kipu_sqlite: CommandLine, work: Path) -> None:
     kipu_sqlite.run("deny", approval_id, "--reason", "not on a Friday")
     assert "not on a Friday" in kipu_sqlite.run("run", "--resume", session_id).stdout
     assert not (work / "a.txt").exists()
+
+
+QUESTION = 'use ask_user with {"question": "tabs or spaces?", "choices": ["tabs", "spaces"]}'
+
+
+def test_answer_gives_the_agent_words(kipu: CommandLine, work: Path) -> None:
+    """A question is listed, told with the command that answers it, and its answer is what the agent goes on with (C13)."""
+    ran = kipu.run("run", QUESTION)
+    (pending,) = kipu.run("approvals", "--json").json
+    assert (ran.code, pending["question"]) == (ExitCode.PARKED, "tabs or spaces?")
+    assert f"kipu answer {pending['approval_id']} TEXT" in ran.stderr
+    assert kipu.run("run", "--approve", "all", "--resume", pending["session_id"]).code == ExitCode.PARKED
+    decided = kipu.run("answer", pending["approval_id"], "-", "--json", stdin="spaces, of course\n").json
+    assert (decided["decision"], decided["answer"]) == ("answered", "spaces, of course\n")
+    assert "spaces, of course" in kipu.run("run", "--resume", pending["session_id"]).stdout
+
+
+def test_answer_to_a_call_says_what_to_do_instead(kipu_sqlite: CommandLine) -> None:
+    """Words do not decide whether a call runs."""
+    approval_id, _ = ask(kipu_sqlite)
+    ran = kipu_sqlite.run("answer", approval_id, "why not")
+    assert (ran.code, "approve or deny" in ran.stderr) == (ExitCode.USAGE, True)
 
 
 def test_approve_with_other_arguments_runs_those(kipu_sqlite: CommandLine, work: Path) -> None:

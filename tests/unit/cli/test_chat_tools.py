@@ -26,6 +26,28 @@ def test_chat_in_a_pipe_takes_answers_from_its_lines(kipu: CommandLine) -> None:
     assert "3 from you" in ran.stdout
 
 
+ASK = 'use ask_user with {"question": "tabs or spaces?", "choices": ["tabs", "spaces"]}'
+
+
+def test_chat_answers_what_the_agent_asks(kipu: CommandLine) -> None:
+    """The next line is the answer, whatever it says; a number is the choice of that place, `/answer` says it too (C13)."""
+    ran = kipu.chat(ASK, "yes, but only in tests", ASK, "2", ASK, "/answer neither", ASK, "/deny")
+    assert ran.code == 0
+    assert "the agent asks: tabs or spaces? [1 tabs · 2 spaces]" in ran.stderr
+    results = of_type(kipu, "tool_result")
+    assert [event["result"] for event in results[:3]] == ["yes, but only in tests", "spaces", "neither"]
+    assert results[3]["synthetic"] == "denied"
+
+
+def test_chat_names_the_command_that_answers_a_question_left_open(kipu_sqlite: CommandLine) -> None:
+    """At the end of its lines a chat says how the question is answered from elsewhere, and the next chat asks it again."""
+    ran = kipu_sqlite.chat(ASK)
+    approval_id = of_type(kipu_sqlite, "approval_request")[0]["approval_id"]
+    assert (ran.code, f"kipu answer {approval_id} TEXT" in ran.stderr) == (11, True)
+    assert "the agent asks: tabs or spaces?" in kipu_sqlite.chat("tabs", options=("--continue",)).stderr
+    assert of_type(kipu_sqlite, "tool_result")[0]["result"] == "tabs"
+
+
 def test_chat_in_a_pipe_leaves_a_question_open_at_its_end(kipu: CommandLine) -> None:
     """Without an answer the turn stays parked, its approval is named, the code says so; the next chat decides it (C15)."""
     ran = kipu.chat("write a.txt: one")

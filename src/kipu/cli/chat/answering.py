@@ -44,6 +44,9 @@ class Answering:
                 await self._approve_edited(changed, line)
             return True
         question = self.question
+        if question is not None and question.wants_words and not line.startswith("/"):
+            await self.say(question, question.choice(line))
+            return True
         answer = parse_answer(line) if question is not None else None
         if question is None or answer is None:
             return False
@@ -74,6 +77,14 @@ class Answering:
             self.forget(question)
             raise
         self.forget(question)
+
+    async def say(self, question: Question, text: str) -> None:
+        """Answer a question of the agent's. Raises: ApprovalNotFoundError."""
+        self._chat.served.go_on(question.session_id)
+        try:
+            await self._chat.runtime.desk.answer(question.approval_id, text, session_id=question.session_id)
+        finally:
+            self.forget(question)
 
     def forget(self, question: Question) -> None:
         """Ask it no more."""

@@ -16,6 +16,7 @@ from kipu.cli.chat.elsewhere import Elsewhere
 from kipu.cli.chat.lines import LineReader
 from kipu.cli.chat.place_notices import PlaceNotices
 from kipu.cli.chat.proposal_commands import tell_proposals
+from kipu.cli.chat.questions import pending_question
 from kipu.cli.chat.served import Served
 from kipu.cli.chat.standing import show_standing
 from kipu.cli.chat.turn_view import TurnEnd, TurnView
@@ -105,12 +106,15 @@ class Conversation:
         """Go on with this session."""
         runs = await self.notices.where_it_runs(session)
         await self._watch(session, runs=runs is not None)
-        await show_standing(self.screen, session, runs=runs)
+        asked = await self.runtime.desk.pending(session_id=session.session_id)
+        await show_standing(self.screen, session, asked=len(asked), runs=runs)
         await self.notices.tell_place(session)
         if self.models.asked is not None and session.head.metadata.get("model") != self.models.asked:
             await session.set_metadata(model=self.models.asked)
         if self.view is not None and self.view.turn is not None and self.view.is_parked:
             self.served.go_on(session.session_id)  # a decision may come from anywhere
+            for approval in asked:
+                self.view.questions.setdefault(approval.approval_id, pending_question(approval))
             for question in list(self.view.questions.values()):
                 self.view.ask(question)
 

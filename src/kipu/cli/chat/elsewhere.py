@@ -41,8 +41,8 @@ class Elsewhere:
 
     async def _follow(self) -> None:
         with suppress(StoreClosedError):
-            async for stored in self._chat.manager.store.follow():
-                if stored.record.event_type not in _TOLD or stored.session_id == self._here:
+            async for stored in self._chat.manager.store.follow(types=_TOLD):
+                if stored.session_id == self._here:
                     continue
                 with suppress(KipuError):  # it is not ours, or cannot be read
                     await self._tell(stored.session_id, item_of(stored).event)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kipu.cli.chat.call_lines import last_lines, shortened
-from kipu.cli.chat.questions import OPTIONS, Question
+from kipu.cli.chat.questions import Question
 from kipu.cli.chat.screen import Work
 from kipu.interop.printable import printable
 
@@ -76,9 +76,11 @@ class LiveArea:
             found += [("class:output", f"  │ {line}") for line in last_lines(call.output, width=max(10, width - 6))]
         found = found[-max(2, height // 2 - 3) :]
         if asked:
-            which = "allow?" if len(asked) == 1 else f"allow {asked[0].summary}?  (1 of {len(asked)})"
+            first = asked[0]
+            which = "your answer?" if first.wants_words else "allow?"
+            which = which if len(asked) == 1 else f"{which} {first.summary}  (1 of {len(asked)})"
             found.append(("class:question", shortened(which, width)))
-            found.append(("class:options", shortened(f"  {OPTIONS}", width)))
+            found.append(("class:options", shortened(f"  {first.options}", width)))
         status = self._status(bool(asked))
         return [*found, ("class:status", shortened(status, width))] if status else found
 

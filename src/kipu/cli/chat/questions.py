@@ -11,11 +11,13 @@ from kipu.errors import InputError
 from kipu.interop.printable import printable_line
 
 if TYPE_CHECKING:
+    from kipu.runtime.approvals import PendingApproval
     from kipu.runtime.policy.grant import GrantMatch
     from kipu.session.turn_story import OpenCall
 
 Word: TypeAlias = Literal["yes", "no", "always", "edit"]
 OPTIONS = "type and Enter: y yes · n [why] no · a always, in this session (a project · a user) · e edit"
+WORDS_WANTED = "type your answer and Enter, or the number of a choice · /deny leaves it unanswered"
 _WORDS: Mapping[str, Word] = {
     **dict.fromkeys(("y", "yes", "ok", "是", "好"), "yes"),
     **dict.fromkeys(("n", "no", "否", "不"), "no"),
@@ -39,6 +41,22 @@ class Question:
     arguments: Mapping[str, Any]
     shown: Mapping[str, Any] = field(default_factory=dict)
     call_id: str = ""
+
+    @property
+    def wants_words(self) -> bool:
+        """Return True where the agent wants to know something, and asks for no permission."""
+        return isinstance(self.shown.get("question"), str)
+
+    @property
+    def options(self) -> str:
+        """Return how it can be answered."""
+        return WORDS_WANTED if self.wants_words else OPTIONS
+
+    def choice(self, line: str) -> str:
+        """Return what a line says: one of the choices by its number, else the line itself."""
+        choices, text = self.arguments.get("choices") or (), line.strip()
+        is_number = text.isascii() and text.isdigit() and 0 < int(text) <= len(choices)
+        return str(choices[int(text) - 1]) if is_number else text
 
     @property
     def summary(self) -> str:
@@ -91,6 +109,18 @@ def question_of(session_id: str, call: OpenCall) -> Question | None:
         call.call.tool_input,
         dict(call.request.shown),
         call.id,
+    )
+
+
+def pending_question(approval: PendingApproval) -> Question:
+    """Return the question that waits for a person, a helper's too."""
+    return Question(
+        approval.approval_id,
+        approval.session_id,
+        approval.tool_name,
+        approval.arguments,
+        dict(approval.shown),
+        approval.tool_call_id,
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kipu.cli.chat.questions import OPTIONS, Question
+from kipu.cli.chat.questions import Question
 from kipu.interop.printable import printable
 
 if TYPE_CHECKING:
@@ -83,8 +83,9 @@ class Screen:
         if question.diff is not None:
             self.diff(question.diff)
         why = f" ({question.reason})" if question.reason else ""
-        self.say(f"allow? {question.summary}{why}  [{question.approval_id}]", style="bold yellow")
-        self.say(f"  {OPTIONS}", style="yellow")
+        asks = "the agent asks:" if question.wants_words else "allow?"
+        self.say(f"{asks} {question.summary}{why}  [{question.approval_id}]", style="bold yellow")
+        self.say(f"  {question.options}", style="yellow")
 
     def close_question(self, approval_id: str) -> None:
         """Take a question back that is decided."""

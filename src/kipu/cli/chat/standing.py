@@ -21,8 +21,11 @@ READ_EVENTS = 100
 LONGEST_MESSAGE = 600
 
 
-async def show_standing(screen: Screen, session: Session, *, runs: str | None = None) -> None:
-    """Show the session's title, its last messages, and what waits or was interrupted. `runs` says where its turn runs now."""
+async def show_standing(screen: Screen, session: Session, *, asked: int, runs: str | None = None) -> None:
+    """Show the session's title, its last messages, and what waits or was interrupted.
+
+    `asked` counts the questions that wait for a person, its helpers' too; `runs` says where its turn runs now.
+    """
     head = session.head
     screen.say(f"{head.display_title}  ·  {head.session_id}", style="bold")
     facts = [head.status, f"{head.event_count} events", f"last activity {moment(head.last_activity_at)}"]
@@ -37,25 +40,23 @@ async def show_standing(screen: Screen, session: Session, *, runs: str | None = 
     if runs is not None:
         screen.say(f"a turn runs {runs}", style="cyan")
     else:
-        await _show_open_turn(screen, session)
+        await _show_open_turn(screen, session, asked)
     if head.waiting and runs is None:
         number = "one message waits" if len(head.waiting) == 1 else f"{len(head.waiting)} messages wait"
         screen.say(f"{number}; answered before your next one", style="yellow")
 
 
-async def _show_open_turn(screen: Screen, session: Session) -> None:
+async def _show_open_turn(screen: Screen, session: Session, asked: int) -> None:
     head = session.head
     if head.open_turn is None:
         return
-    story = await read_story(session)
     if head.parked:
-        asked = sum(call.awaits_decision for call in story.open_calls)
         screen.say(
             f"a turn waits for you to decide about {'a call' if asked == 1 else f'{asked} calls'}", style="yellow"
         )
         return
     screen.say("a turn was broken off; it is finished before your next message, /retry goes on now", style="yellow")
-    for call in story.open_calls:
+    for call in (await read_story(session)).open_calls:
         if call.starts:
             line = call_line(call.call.tool_name, call.call.tool_input)
             screen.say(f"  interrupted: {line}; nobody knows how far it came", style="yellow")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kipu.cli.chat.answer_blocks import AnswerBlocks
 from kipu.cli.chat.live_area import TAIL_LINES, LiveArea
-from kipu.cli.chat.questions import OPTIONS, Question
+from kipu.cli.chat.questions import Question
 from kipu.cli.chat.screen import Screen, Work
 from kipu.interop.printable import printable, printable_line
 
@@ -142,7 +142,7 @@ class TerminalScreen(Screen):
             why = f"{question.reason} · " if question.reason else ""
             self._line(f"  {why}{question.approval_id}", "dim")
             if not self.is_live:
-                self._line(f"  {OPTIONS}", "yellow")
+                self._line(f"  {question.options}", "yellow")
             self.live.questions[question.approval_id] = question
 
         self._draw(draw)

@@ -97,7 +97,9 @@ class Waiting:
     async def handle_while_asked(self, line: str) -> None:
         """Take a line that came while a person is asked: an answer, a command; anything else waits its turn."""
         text = line.strip()
-        if not text or text.startswith("/") or self._chat.answering.is_editing or parse_answer(text):
+        answering = self._chat.answering
+        wants_words = answering.question is not None and answering.question.wants_words
+        if not text or text.startswith("/") or answering.is_editing or wants_words or parse_answer(text):
             await self._chat.handle(line)
             return
         is_live, self.is_live = self.is_live, True  # not waited for here: the question comes first
@@ -120,5 +122,7 @@ class Waiting:
                 "questions": [each.to_json() for each in asked],
             }
         )
-        named = " ".join(each.approval_id for each in asked or [question])
-        self._chat.screen.say(f"the turn stays parked until somebody decides: kipu approve {named}", style="yellow")
+        first = (asked or [question])[0]
+        command = f"answer {first.approval_id} TEXT" if first.wants_words else f"approve {first.approval_id}"
+        more = f" (and {len(asked) - 1} more: kipu approvals)" if len(asked) > 1 else ""
+        self._chat.screen.say(f"the turn stays parked until somebody decides: kipu {command}{more}", style="yellow")

@@ -1,4 +1,4 @@
-"""Commands about what runs and waits: /stop, /queue, /steer, /approve, /deny, /retry, /compact, /cost, /mcp, /tools."""
+"""Commands about what runs and waits: /stop, /queue, /steer, /approve, /deny, /answer, /retry, /compact, /cost, /mcp, /tools."""
 
 from __future__ import annotations
 
@@ -104,6 +104,21 @@ async def _decide(chat: Conversation, rest: str, name: str) -> None:
     await chat.waiting.settle()
 
 
+async def _answer(chat: Conversation, rest: str) -> None:
+    approval_id, _, text = rest.partition(" ")
+    asked = list(chat.view.questions.values()) if chat.view is not None else []
+    named = [each for each in asked if approval_id and each.approval_id.endswith(approval_id)]
+    question = next(iter(named), None) or next((each for each in asked if each.wants_words), None)
+    if question is None:  # of another session, by its whole id
+        await chat.runtime.desk.answer(approval_id, text)
+        chat.screen.say(f"answered: {approval_id}")
+    else:
+        approval_id, text = question.approval_id, question.choice(text if named else rest)
+        await chat.answering.say(question, text)
+    chat.screen.result({"command": "answer", "approval_id": approval_id, "answer": text})
+    await chat.waiting.settle()
+
+
 async def _retry(chat: Conversation, rest: str) -> None:
     await chat.retry()
 
@@ -199,6 +214,7 @@ WORK_COMMANDS = {
     "retry": Command("", "ask the model again, or go on with a broken-off turn", _retry),
     "approve": Command("[ID|all]", "allow a call that waits", _approve),
     "deny": Command("[ID|all] [WHY]", "refuse a call that waits", _deny),
+    "answer": Command("[ID] TEXT", "answer a question of the agent's", _answer),
     "compact": Command("", "summarise older history for the model now", _compact),
     "cost": Command("", "show what the last turn and the session have used", _cost),
     "tools": Command("", "list the tools and what their policy is", _tools),

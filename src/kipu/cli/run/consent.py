@@ -51,7 +51,9 @@ class Consent:
         return left
 
     async def _reason(self, runtime: Runtime, approval: PendingApproval) -> str | None:
-        """Return why the call is allowed, None where it is not."""
+        """Return why the call is allowed, None where it is not, or where words are wanted and no permission."""
+        if approval.question is not None:
+            return None
         if self.mode == "all":
             return "kipu run --approve all"
         if self.mode == "none" and not self.allow:

@@ -226,7 +226,9 @@ def question_lines(approval: PendingApproval) -> list[str]:
     lines += [f"  {line}" for line in diff[:DIFF_LINES]]
     if len(diff) > DIFF_LINES:
         lines.append(f"  … {len(diff) - DIFF_LINES} more lines: kipu approvals --json {approval.session_id}")
-    return [*lines, f"  kipu approve {approval.approval_id}  or  kipu deny {approval.approval_id}"]
+    verb = "answer" if approval.question is not None else "approve"
+    words = " TEXT" if approval.question is not None else ""
+    return [*lines, f"  kipu {verb} {approval.approval_id}{words}  or  kipu deny {approval.approval_id}"]
 
 
 def _arguments(event: ToolCallEvent) -> str:

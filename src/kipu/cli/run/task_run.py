@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kipu.cli.exit_code import ExitCode
-from kipu.cli.helper_sessions import parked_helpers, questions_of
+from kipu.cli.helper_sessions import parked_helpers
 from kipu.cli.posting import post
 from kipu.errors import ConflictError, KipuError, TurnLimitError
 from kipu.events.conversation import AgentMessageEvent
@@ -181,7 +181,7 @@ class TaskRun:
     async def _parked(self, *, in_helper: bool = False) -> RunOutcome | None:
         """Decide what may be decided, and return the outcome where the rest needs a person."""
         runtime, session_id = self._runtime, self._session.session_id
-        questions = await questions_of(runtime.desk, runtime.manager, session_id=session_id)
+        questions = await runtime.desk.pending(session_id=session_id)
         if in_helper:  # the session's own turn runs, and says itself when it goes no further
             questions = [approval for approval in questions if approval.session_id != session_id]
         left = await self._consent.decide(runtime, questions)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from kipu.errors import ApprovalNotFoundError, ConflictError
 from kipu.events.event import SessionEvent
-from kipu.events.turn import MessageSettledEvent, StopRequestedEvent
+from kipu.events.turn import ApprovalDecisionEvent, MessageSettledEvent, StopRequestedEvent
 from kipu.manager.access import Verb
 from kipu.manager.manager import SessionManager
 from kipu.manager.session import Session
@@ -63,7 +63,7 @@ class ControlLane:
     async def _above(self, session: Session) -> list[str]:
         """Let the turns go on that wait for a helper which is to stop, and return their sessions."""
         story = await read_story(session)
-        return await tell_parents(self._manager, session, why_on(story)) if session.head.parked else []
+        return await tell_parents(self._manager, session, decision=why_on(story)) if session.head.parked else []
 
     async def queue(self, session_id: str, *, principal: Principal | None = None) -> list[QueuedMessage]:
         """Return what waits, in order of arrival, with policy and age."""
@@ -142,6 +142,12 @@ class ControlLane:
         return await self._desk(approval_id).deny(
             approval_id, reason=reason, session_id=session_id, principal=principal
         )
+
+    async def answer(
+        self, approval_id: str, text: str, *, session_id: str | None = None, principal: Principal | None = None
+    ) -> ApprovalDecisionEvent:
+        """Answer a question of the agent's. Raises: ApprovalNotFoundError, AccessDeniedError, InputError."""
+        return await self._desk(approval_id).answer(approval_id, text, session_id=session_id, principal=principal)
 
     def _desk(self, approval_id: str) -> ApprovalDesk:
         if self.approvals is None:

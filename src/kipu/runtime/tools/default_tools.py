@@ -7,6 +7,7 @@ from pathlib import Path
 
 from kipu.manager.manager import SessionManager
 from kipu.ports.tool import Tool
+from kipu.runtime.tools.ask_user import AskUser
 from kipu.runtime.tools.edit_file import EditFile
 from kipu.runtime.tools.list_dir import ListDirectory
 from kipu.runtime.tools.read_file import ReadFile
@@ -44,7 +45,7 @@ def default_tools(
         ]
     if manager is not None:
         tools.append(SessionSearch(manager))
-    return [*tools, ReadResult(page_characters=limit)]
+    return [*tools, ReadResult(page_characters=limit), AskUser()]
 
 
 def _engine(ripgrep: str | None) -> SearchEngine | None:

@@ -130,7 +130,7 @@ class _Account:
         self.total = Spent()
 
 
-async def tell_parents(manager: SessionManager, helper: Session, decision: ApprovalDecisionEvent) -> list[str]:
+async def tell_parents(manager: SessionManager, helper: Session, *, decision: ApprovalDecisionEvent) -> list[str]:
     """Let the turns that a helper works for go on where they wait for this: a copy of the decision stands in their logs.
 
     Returns their sessions, the nearest first; none where the helper works for no open turn.
@@ -149,7 +149,7 @@ async def tell_parents(manager: SessionManager, helper: Session, decision: Appro
             turn_id=head.open_turn,
         )
         await parent.add_event(copy, principal=owner_of(head))
-    return [head.session_id, *await tell_parents(manager, parent, decision)]
+    return [head.session_id, *await tell_parents(manager, parent, decision=decision)]
 
 
 def why_on(story: TurnStory) -> ApprovalDecisionEvent:

@@ -18,8 +18,9 @@ from kipu.runtime.tools.toolbox import Toolbox
 from kipu.runtime.turns.turn_run import TurnRun
 from kipu.session.turn_story import OpenCall
 
+QUESTION = "question"  # in what a person is shown, where an answer is wanted and no permission
 DEFAULT_TTL_S = 7 * 24 * 3600.0
-APPROVED, DENIED = "approved", "denied"
+APPROVED, DENIED, ANSWERED = "approved", "denied", "answered"
 
 
 class Decide(Protocol):
@@ -34,10 +35,11 @@ class Decide(Protocol):
 class Verdict:
     """What happens to a call now.
 
-    `run` with these arguments; `ask` a person (the request is out, or goes out now); `refuse` with a result that says why.
+    `run` with these arguments; `ask` a person (the request is out, or goes out now); `refuse` with a result that says why;
+    `answer` with what a person said, which is all that the call wanted.
     """
 
-    kind: Literal["run", "ask", "refuse"]
+    kind: Literal["run", "ask", "refuse", "answer"]
     arguments: JsonObject
     reason: str = ""
     error_info: str | None = None
@@ -82,14 +84,16 @@ class ApprovalGate:
         if decision.answer == "deny":
             return Verdict("refuse", arguments, f"Not allowed: {decision.reason}.", "denied", "denied")
         if call.request is not None:
-            return self._by_person(call, arguments)
+            return self._by_person(call, arguments, tool.spec)
+        if tool.spec.is_question:
+            return Verdict("ask", arguments, "the agent asks")
         if _was_interrupted(run, call):
             return Verdict("ask", arguments, "the same call was interrupted before, and may have had its effect")
         if decision.answer == "allow" or await self._is_granted(run, tool, arguments, layer=decision.layer):
             return Verdict("run", arguments)
         return Verdict("ask", arguments, decision.reason)
 
-    def _by_person(self, call: OpenCall, arguments: JsonObject) -> Verdict:
+    def _by_person(self, call: OpenCall, arguments: JsonObject, spec: ToolSpec) -> Verdict:
         """Return what the decision says, if it came in time and is about what was asked."""
         request, decision = call.request, call.decision
         if request is None:
@@ -98,7 +102,7 @@ class ApprovalGate:
             if request.expires_at is not None and request.expires_at <= self._now():
                 return Verdict("refuse", arguments, "Nobody decided in time.", "expired", "denied")
             return Verdict("ask", arguments)
-        if decision.decision != APPROVED:
+        if decision.decision not in (APPROVED, ANSWERED):
             said = f": {decision.reason}" if decision.reason else "."
             return Verdict("refuse", arguments, f"Denied by {decision.by}{said}", "denied", "denied")
         asked_hash = arguments_hash(call.call.tool_name, call.call.tool_input)
@@ -107,6 +111,8 @@ class ApprovalGate:
         decided_at = decision.timestamp
         if request.expires_at is not None and decided_at is not None and decided_at > request.expires_at:
             return Verdict("refuse", arguments, "The approval came too late.", "expired", "denied")
+        if spec.is_question:
+            return Verdict("answer", arguments, decision.answer if decision.answer is not None else "yes")
         return Verdict("run", arguments)
 
     async def _is_granted(self, run: TurnRun, tool: Tool, arguments: JsonObject, *, layer: str) -> bool:
@@ -132,6 +138,7 @@ class ApprovalGate:
             "requested_by": self._principal.id,
         }
         if tool is not None:
+            shown.update({QUESTION: tool.subject(verdict.arguments)} if tool.spec.is_question else {})
             shown["subject"] = tool.subject(verdict.arguments)
             shown.update(await _preview(tool, verdict.arguments, await context(call)))
         return ApprovalRequestEvent(

@@ -79,7 +79,7 @@ class SessionTurns:
         turn = self._session.resumed_turn(principal=self._principal)
         story = await read_story(self._session)
         if self._session.head.parked:
-            await tell_parents(self._manager, self._session, why_on(story))
+            await tell_parents(self._manager, self._session, decision=why_on(story))
         give_back = await self._quarantine.enter(story.resumed_in_vain)
         control.on_progress = give_back
         try:

@@ -45,7 +45,7 @@ class ToolStep:
             await run.catch_up()
             run.control.check()
             judged = [(call, await self._gate.judge(run, call)) for call in run.story.open_calls]
-            await self._refuse_and_ask(run, judged)
+            await self._close_and_ask(run, judged)
             ready = [entry for entry in judged if entry[1].kind == "run" and entry[0].id not in run.parked]
             await self._run(run, ready)
             if not run.story.open_calls:  # the boundary before the model call looks what came in
@@ -82,11 +82,14 @@ class ToolStep:
         if events:
             await run.add(*events)
 
-    async def _refuse_and_ask(self, run: TurnRun, judged: Sequence[Judged]) -> None:
+    async def _close_and_ask(self, run: TurnRun, judged: Sequence[Judged]) -> None:
         events: list[SessionEvent] = []
         for call, verdict in judged:
             if verdict.kind == "refuse":
                 events.append(_refusal(call, verdict))
+            elif verdict.kind == "answer":
+                result = ToolResultEvent(tool_call_id=call.id, tool_name=call.call.tool_name, result=verdict.reason)
+                events.append(result)
             elif verdict.kind == "ask" and call.request is None:
                 events.append(await self._gate.request(call, verdict, context=self._execution.context(run)))
         if events:

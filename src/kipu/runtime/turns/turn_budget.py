@@ -87,7 +87,9 @@ class TurnBudget:
         for number, (before, limits) in enumerate(((spent, self._limits), *self._seen_above)):
             used = before
             if more is not None:  # a step that has begun is not held against the limit of steps
-                used = replace(before, steps=0, usage=add_usage(before.usage, more), cost_usd=before.cost_usd + more_usd)
+                used = replace(
+                    before, steps=0, usage=add_usage(before.usage, more), cost_usd=before.cost_usd + more_usd
+                )
             reached = exceeded(used, limits)
             if reached is not None:
                 raise TurnLimitError(reason=f"{reached} (of the turn that it works for)" if number else reached)
