@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -329,10 +330,13 @@ class EventStore(Protocol):
         """Return sessions with work that is due and without a live lease, those due longest first."""
         ...
 
-    def follow(self, session_id: str | None = None, *, after: int = 0) -> AsyncIterator[StoredEvent]:
+    def follow(
+        self, session_id: str | None = None, *, after: int = 0, types: AbstractSet[str] | None = None
+    ) -> AsyncIterator[StoredEvent]:
         """Yield own events with seq > `after`, then every new one as it is committed, from any process; skip none.
 
         Without a session id: every event of every session committed from now on, in order within each session.
+        With `types`: events of these types only; commits of this process without one wake nobody.
         New events of other processes are seen within 50 ms.
         """
         ...

@@ -208,12 +208,11 @@ class Worker:
     async def _follow(self) -> None:
         """Hear what is appended, also after a moment in which the store could not be followed."""
         while True:
-            events = self._manager.store.follow()
+            events = self._manager.store.follow(types=WAKING_TYPES)
             await self._heed_stops()
             try:
                 async for stored in events:
-                    if stored.record.event_type in WAKING_TYPES:
-                        self._hear(stored)
+                    self._hear(stored)
             except StoreClosedError:
                 return
             except KipuError as error:

@@ -6,6 +6,7 @@ import asyncio
 import builtins
 import copy
 from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -187,9 +188,11 @@ class ChainedStore(WrappedStore):
             if close is not None:
                 await close()
 
-    def follow(self, session_id: str | None = None, *, after: int = 0) -> AsyncIterator[StoredEvent]:
+    def follow(
+        self, session_id: str | None = None, *, after: int = 0, types: AbstractSet[str] | None = None
+    ) -> AsyncIterator[StoredEvent]:
         """Follow the inner store."""
-        return self._follow(self.inner.follow(session_id, after=after))
+        return self._follow(self.inner.follow(session_id, after=after, types=types))
 
     async def head(self, session_id: str) -> Head | None:
         """Return the head without the chain's last tag."""

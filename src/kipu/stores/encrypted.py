@@ -6,6 +6,7 @@ import asyncio
 import builtins
 import hashlib
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -16,6 +17,7 @@ from kipu.errors import (
     DataKeyMissingError,
     EncryptionError,
     SealBrokenError,
+    SessionArchivedError,
     SessionNotFoundError,
     StoreError,
 )
@@ -210,9 +212,11 @@ class EncryptedStore(WrappedStore):
                 return []
             raise
 
-    def follow(self, session_id: str | None = None, *, after: int = 0) -> AsyncIterator[StoredEvent]:
+    def follow(
+        self, session_id: str | None = None, *, after: int = 0, types: AbstractSet[str] | None = None
+    ) -> AsyncIterator[StoredEvent]:
         """Follow the inner store."""
-        return self._follow(self.inner.follow(session_id, after=after))
+        return self._follow(self.inner.follow(session_id, after=after, types=types))
 
     async def put_blob(self, session_id: str, data: bytes) -> str:
         """Keep the blob sealed and return the digest of its plain bytes."""
@@ -310,7 +314,7 @@ class EncryptedStore(WrappedStore):
                 return damage
         after = 0
         try:
-            while page := await self.inner.read(session_id, after=after):
+            while page := await self._standing(session_id, after):
                 after = page[-1].seq
                 for event in page:
                     damage += await self._broken_event(event)
@@ -322,6 +326,13 @@ class EncryptedStore(WrappedStore):
         except StoreError as error:  # what the inner store cannot read it has reported itself
             damage.append(_damage(session_id, error, where="log"))
         return damage
+
+    async def _standing(self, session_id: str, after: int) -> builtins.list[StoredEvent]:
+        """Return a page of what is there; what is in an archive out of this store's reach is not looked at."""
+        try:
+            return await self.inner.read(session_id, after=after)
+        except SessionArchivedError as error:
+            return await self.inner.read(session_id, after=error.until)
 
     async def _broken_event(self, event: StoredEvent) -> builtins.list[Damage]:
         try:

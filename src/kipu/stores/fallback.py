@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -371,15 +372,17 @@ class FallbackStore:
         found.sort(key=lambda head: (head.due_at or head.last_event_at, head.session_id))
         return found[: page_size(limit)]
 
-    def follow(self, session_id: str | None = None, *, after: int = 0) -> AsyncIterator[StoredEvent]:
+    def follow(
+        self, session_id: str | None = None, *, after: int = 0, types: AbstractSet[str] | None = None
+    ) -> AsyncIterator[StoredEvent]:
         """Yield own events with seq > `after`, then every new one, wherever it is kept; without a session, all."""
         if session_id is None:
-            return follow_both(self._primary, self._spool)
+            return follow_both(self._primary, self._spool, types=types)
 
         async def read_page(place: int) -> FollowPage[int]:
             return session_page(await self.read(session_id, after=place), after=place, limit=MAX_PAGE)
 
-        return follow_pages(read_page, self._announcer, after=after)
+        return follow_pages(read_page, self._announcer, after=after, types=types)
 
     # -- the rest --------------------------------------------------------------------------------------------------------
 

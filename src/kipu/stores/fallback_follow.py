@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator
+from collections.abc import Set as AbstractSet
 
 from kipu.ports.store import EventStore, StoredEvent
 from kipu.stores.spool_merge import is_marker
@@ -13,10 +14,12 @@ from kipu.stores.spool_merge import is_marker
 _REMEMBERED = 100_000
 
 
-def follow_both(primary: EventStore | None, spool: EventStore) -> AsyncIterator[StoredEvent]:
-    """Yield every event committed from now on to either store, each once."""
+def follow_both(
+    primary: EventStore | None, spool: EventStore, *, types: AbstractSet[str] | None = None
+) -> AsyncIterator[StoredEvent]:
+    """Yield every event of these types committed from now on to either store, each once."""
     # Asked for here and not in the generator, which begins only when its first event is waited for.
-    return _merged([store.follow() for store in (primary, spool) if store is not None])
+    return _merged([store.follow(types=types) for store in (primary, spool) if store is not None])
 
 
 async def _merged(streams: list[AsyncIterator[StoredEvent]]) -> AsyncIterator[StoredEvent]:

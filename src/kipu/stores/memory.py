@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import hashlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -116,7 +117,7 @@ class MemoryStore:
         appended = self._write(request, before)
         if idempotency_key is not None:
             self._outcomes[idempotency_key] = (appended, now_us)
-        self._announcer.announce()
+        self._announcer.announce({record.event_type for record in records})
         return appended
 
     def _known_outcome(self, key: str | None, now_us: int) -> Appended | None:
@@ -316,12 +317,14 @@ class MemoryStore:
         due.sort(key=lambda row: (row["due_at"], row["last_event_at"], row["session_id"]))
         return [head_from_json(row) for row in due[: page_size(limit)]]
 
-    def follow(self, session_id: str | None = None, *, after: int = 0) -> AsyncIterator[StoredEvent]:
+    def follow(
+        self, session_id: str | None = None, *, after: int = 0, types: AbstractSet[str] | None = None
+    ) -> AsyncIterator[StoredEvent]:
         """Yield own events with seq > `after`, then every new one; without a session, all from now on."""
         self._check_open()
         if session_id is None:
-            return follow_pages(self._commits_after, self._announcer, after=len(self._commits))
-        return follow_pages(self._events_after(session_id), self._announcer, after=after)
+            return follow_pages(self._commits_after, self._announcer, after=len(self._commits), types=types)
+        return follow_pages(self._events_after(session_id), self._announcer, after=after, types=types)
 
     async def _commits_after(self, place: int) -> FollowPage[int]:
         self._check_open()

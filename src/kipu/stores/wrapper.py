@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from kipu.ports.head import EMPTY_PATCH, Head, HeadPatch
@@ -25,6 +26,13 @@ from kipu.ports.store import (
     StoreDescription,
     StoredEvent,
 )
+
+
+def innermost(store: EventStore) -> EventStore:
+    """Return the store that keeps the bytes, below everything that is wrapped around it."""
+    while isinstance(store, WrappedStore):
+        store = store.inner
+    return store
 
 
 class WrappedStore:
@@ -123,9 +131,11 @@ class WrappedStore:
         """Return the inner store's work."""
         return await self.inner.runnable(now=now, limit=limit)
 
-    def follow(self, session_id: str | None = None, *, after: int = 0) -> AsyncIterator[StoredEvent]:
+    def follow(
+        self, session_id: str | None = None, *, after: int = 0, types: AbstractSet[str] | None = None
+    ) -> AsyncIterator[StoredEvent]:
         """Follow the inner store."""
-        return self.inner.follow(session_id, after=after)
+        return self.inner.follow(session_id, after=after, types=types)
 
     async def put_blob(self, session_id: str, data: bytes) -> str:
         """Keep a blob in the inner store."""

@@ -9,7 +9,7 @@ import pytest
 
 from kipu.errors import StoreClosedError
 from kipu.ports.store import Record, StoredEvent
-from kipu.stores.follow import Announcer, FollowPage, follow_pages, session_page
+from kipu.stores.follow import PASSED_OVER, Announcer, FollowPage, follow_pages, session_page
 from kipu.wiring import open_store
 
 
@@ -67,17 +67,47 @@ async def test_a_follower_passes_over_a_page_of_nothing() -> None:
         assert (await anext(follow_pages(read_page, announcer, after=0))).seq == 257
 
 
+async def test_a_commit_without_wanted_types_wakes_nobody_but_one_day() -> None:
+    """A follower of few types is not woken for the others, and reads past them before there are too many (A9, C24)."""
+    log: list[StoredEvent] = []
+    announcer, reads = Announcer("test"), 0
+
+    async def read_page(place: int) -> FollowPage[int]:
+        nonlocal reads
+        reads += 1
+        return session_page(log[place:], after=place, limit=1000)
+
+    def commit(event_type: str) -> None:
+        event = stored(len(log) + 1)
+        log.append(event._replace(record=event.record._replace(event_type=event_type)))
+        announcer.announce({event_type})
+
+    waiting = asyncio.ensure_future(anext(follow_pages(read_page, announcer, after=0, types={"user_message"})))
+    await asyncio.sleep(0)
+    for _ in range(PASSED_OVER - 1):
+        commit("note")
+        await asyncio.sleep(0)
+    assert reads == 1
+    commit("note")
+    await asyncio.sleep(0)
+    assert (reads, waiting.done()) == (2, False)
+    commit("user_message")
+    async with asyncio.timeout(10):
+        assert (await waiting).seq == PASSED_OVER + 1
+
+
 async def test_closing_ends_whoever_waits_and_whoever_comes() -> None:
     """Once closed, a wait that is under way and every later one end with StoreClosedError (B49)."""
     announcer = Announcer("test")
-    waiting = asyncio.ensure_future(announcer.wait(announcer.version))
-    await asyncio.sleep(0)
-    announcer.close()
-    async with asyncio.timeout(10):
-        with pytest.raises(StoreClosedError):
-            await waiting
-        with pytest.raises(StoreClosedError):
-            await announcer.wait(announcer.version)
+    with announcer.listening() as listener:
+        waiting = asyncio.ensure_future(announcer.wait(listener, seen=listener.version))
+        await asyncio.sleep(0)
+        announcer.close()
+        async with asyncio.timeout(10):
+            with pytest.raises(StoreClosedError):
+                await waiting
+            with pytest.raises(StoreClosedError):
+                await announcer.wait(listener, seen=listener.version)
 
 
 @pytest.mark.parametrize("url", ["sqlite:///{}/a.db", "jsonl:///{}/a"])

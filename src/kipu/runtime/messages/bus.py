@@ -127,12 +127,11 @@ class MessageBus:
     ) -> AsyncIterator[Outbound]:
         """Return an iterator over what goes out to a channel from now on, of every session that the principal may read."""
         caller = principal or self._manager.principal
-        events = self._manager.store.follow()  # from here on, also before the iterator is asked for the first time
+        # From here on, also before the iterator is asked for the first time.
+        events = self._manager.store.follow(types=OUTBOUND_TYPES)
 
         async def outbounds() -> AsyncIterator[Outbound]:
             async for stored in events:
-                if stored.record.event_type not in OUTBOUND_TYPES:
-                    continue
                 try:
                     session = await self._manager.open(stored.session_id, principal=caller)
                 except SessionNotFoundError:  # somebody else's

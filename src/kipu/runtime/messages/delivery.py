@@ -75,7 +75,7 @@ class Delivery:
 
     async def __aenter__(self) -> Self:
         # Followed from here on, looked through afterwards: what falls between is seen twice, and sent once.
-        self._loops.append(asyncio.create_task(self._follow(self._manager.store.follow())))
+        self._loops.append(asyncio.create_task(self._follow(self._manager.store.follow(types=_ENDS))))
         await self.sweep()
         self._loops.append(asyncio.create_task(self._sweep_again()))
         return self
@@ -122,14 +122,13 @@ class Delivery:
         while True:
             try:
                 async for stored in events:
-                    if stored.record.event_type in _ENDS:
-                        self._start(stored.session_id)
+                    self._start(stored.session_id)
             except StoreClosedError:
                 return
             except KipuError as error:
                 logger.warning("the store cannot be followed; it is tried again: %s", error)
             await asyncio.sleep(FOLLOW_AGAIN_S)
-            events = self._manager.store.follow()
+            events = self._manager.store.follow(types=_ENDS)
             with suppress(KipuError):  # what ended meanwhile; what this misses, the next sweep finds
                 await self.sweep()
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 
 from kipu.ports.store import Appended
@@ -37,9 +38,9 @@ class _Waiting:
 
 
 class CommitQueue:
-    """Collect appends and commit them. `committed` is called in the loop after each commit that wrote something."""
+    """Collect appends and commit them. `committed` is called in the loop after each commit, with the types of what it wrote."""
 
-    def __init__(self, shelf: Shelf, *, committed: Callable[[], None]) -> None:
+    def __init__(self, shelf: Shelf, *, committed: Callable[[AbstractSet[str]], None]) -> None:
         self._shelf = shelf
         self._committed = committed
         self._waiting: list[_Waiting] = []
@@ -99,7 +100,7 @@ class CommitQueue:
             return None
         outcome = commit.outcomes[0]
         if isinstance(outcome, Appended):
-            self._committed()
+            self._committed(_types([request]))
             return outcome
         raise outcome or RuntimeError(_NO_OUTCOME)
 
@@ -144,14 +145,15 @@ class CommitQueue:
         self._average_s += _SMOOTHING * (time.perf_counter() - began - self._average_s)
 
     def _resolve(self, batch: list[_Waiting], commit: Commit, failure: Exception | None) -> None:
-        wrote = False
+        written: list[AppendRequest] = []
         for entry, outcome in zip(batch, commit.outcomes, strict=True):
-            wrote = wrote or isinstance(outcome, Appended)
+            if isinstance(outcome, Appended):
+                written.append(entry.request)
             entry.outcome = outcome or failure or RuntimeError(_NO_OUTCOME)
             if not entry.future.done():
                 entry.future.set_result(None)
-        if wrote:
-            self._committed()
+        if written:
+            self._committed(_types(written))
 
     async def drain(self) -> None:
         """Return when everything that waits has been committed."""
@@ -165,3 +167,7 @@ class CommitQueue:
         """End the threads."""
         self._thread.shutdown(wait=True)
         self._pool.shutdown(wait=True)
+
+
+def _types(requests: Iterable[AppendRequest]) -> set[str]:
+    return {record.event_type for request in requests for record in request.records}

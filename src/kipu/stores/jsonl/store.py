@@ -6,6 +6,7 @@ import asyncio
 import builtins
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -192,8 +193,8 @@ class JsonlStore:
         request = AppendRequest(session_id, records, head, bind, token, expected_seq, idempotency_key)
         return await self._queue.append(request)
 
-    def _committed(self) -> None:
-        self._announcer.announce()
+    def _committed(self, types: AbstractSet[str]) -> None:
+        self._announcer.announce(types)
         self._index_soon()
         if self._settings.durability == "buffered" and self._timer is None and self._shelf.dirty_logs():
             self._timer = asyncio.get_running_loop().call_later(BUFFER_S, self._sync_later)
@@ -285,13 +286,15 @@ class JsonlStore:
         liveness = self._shelf.liveness
         return await self._desk.ask(lambda index: head_table.runnable(index.connection, liveness, now=now, limit=limit))
 
-    def follow(self, session_id: str | None = None, *, after: int = 0) -> AsyncIterator[StoredEvent]:
+    def follow(
+        self, session_id: str | None = None, *, after: int = 0, types: AbstractSet[str] | None = None
+    ) -> AsyncIterator[StoredEvent]:
         """Yield own events with seq > `after`, then every new one; without a session, all from now on."""
         self._check_open()
         if session_id is None:
             tracker = Tracker(self._desk, self._shelf.notes, read=self.read)
-            return follow_pages(tracker.read_page, self._announcer, after=None)
-        return follow_pages(self._events_after(session_id), self._announcer, after=after)
+            return follow_pages(tracker.read_page, self._announcer, after=None, types=types)
+        return follow_pages(self._events_after(session_id), self._announcer, after=after, types=types)
 
     def _events_after(self, session_id: str) -> Callable[[int], Awaitable[FollowPage[int]]]:
         async def read_page(place: int) -> FollowPage[int]:

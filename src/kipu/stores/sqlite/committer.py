@@ -6,6 +6,7 @@ import asyncio
 import os
 import time
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Generic, TypeVar, cast
 
@@ -31,7 +32,7 @@ _QUEUED, _RUNNING, _DONE, _WITHDRAWN = range(4)
 class Job(Generic[T]):
     """Something to be done inside a transaction. It raises KipuErrors only before it has written anything."""
 
-    __slots__ = ("error", "events", "future", "heavy", "outside", "result", "run", "state", "synced", "urgent")
+    __slots__ = ("error", "events", "future", "heavy", "outside", "result", "run", "state", "synced", "types", "urgent")
 
     def __init__(
         self,
@@ -42,6 +43,7 @@ class Job(Generic[T]):
         heavy: bool = False,
         outside: bool = False,
         events: int = 0,
+        types: AbstractSet[str] | None = None,
     ) -> None:
         self.run = run
         self.synced = synced
@@ -49,6 +51,7 @@ class Job(Generic[T]):
         self.heavy = heavy or outside  # takes long: not in the event loop
         self.outside = outside  # has transactions of its own
         self.events = events
+        self.types = types  # of the events that it appends; None where followers had better look
         self.state = _QUEUED
         self.result: T | None = None
         self.error: Exception | None = None
@@ -65,7 +68,7 @@ class Committer:
         store: str,
         durability: str,
         wal: bool,
-        committed: Callable[[], None],
+        committed: Callable[[AbstractSet[str] | None], None],
     ) -> None:
         self._heads = heads
         self._connection = heads.connection
@@ -203,17 +206,27 @@ class Committer:
             asyncio.get_running_loop().call_soon(self._flush)
 
     def _finish(self, batch: list[Job[Any]]) -> None:
-        happened = False
+        happened: list[Job[Any]] = []
         for job in batch:
             job.state = _DONE
-            happened = happened or job.error is None
+            if job.error is None:
+                happened.append(job)
             if job.future is not None and not job.future.done():
                 job.future.set_result(None)
-        if happened:
-            self._committed()
+        self._tell(happened)
         if self._unsynced and self._durability == "buffered" and self._timer is None and not self._closing:
             self._timer = asyncio.get_running_loop().call_later(BUFFERED_S, self._sync_soon)
         self._rest()
+
+    def _tell(self, happened: list[Job[Any]]) -> None:
+        types: set[str] = set()
+        for job in happened:
+            if job.types is None:
+                self._committed(None)
+                return
+            types |= job.types
+        if types:
+            self._committed(types)
 
     def _rest(self) -> None:
         if self._idle is not None and not self._idle.done():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from functools import partial
 from os import PathLike
@@ -64,6 +65,7 @@ _LOSS = {
     "buffered": "the last 10 events or the last second",
     "os": "what the operating system has not written; the file stays whole",
 }
+_NO_NEWS: frozenset[str] = frozenset()  # what changes nothing that a follower is given
 _QUICK_EVENTS = 256  # up to so many are read in place
 _QUICK_BYTES = 256 * 1024
 _INDEX_AT_ONCE = 128  # an append waits no longer than for so many: 30 ms where they are long
@@ -177,7 +179,8 @@ class SqliteStore:
             return append_records(heads, request, now_us=self._clock.now_us(), liveness=self._liveness)
 
         urgent, heavy = True in [record.urgent for record in records], _is_heavy(records)
-        return await self._submit(Job(run, synced=True, urgent=urgent, heavy=heavy, events=len(records)))
+        types = {record.event_type for record in records}
+        return await self._submit(Job(run, synced=True, urgent=urgent, heavy=heavy, events=len(records), types=types))
 
     async def read(
         self,
@@ -235,7 +238,7 @@ class SqliteStore:
             some = entries[start : start + _INDEX_AT_ONCE]
             moved = indexed if start == starts[-1] else {}
             run = partial(changes.index, entries=some, indexed=moved)
-            await self._submit(Job(run, heavy=True))
+            await self._submit(Job(run, heavy=True, types=_NO_NEWS))
 
     async def search(self, query: SearchQuery) -> Page[Hit]:
         """Return events that hold every phrase, newest first. Only what was indexed is found."""
@@ -268,7 +271,7 @@ class SqliteStore:
             now_us, liveness = self._clock.now_us(), self._liveness
             return changes.claim(heads, session_id, owner=owner, ttl_s=ttl_s, now_us=now_us, liveness=liveness)
 
-        return await self._submit(Job(run))
+        return await self._submit(Job(run, types=_NO_NEWS))
 
     async def renew(self, lease: Lease) -> Lease:
         """Return the lease with a later expiry."""
@@ -276,29 +279,32 @@ class SqliteStore:
         def run(heads: Heads) -> Lease:
             return changes.renew(heads, lease, now_us=self._clock.now_us())
 
-        return await self._submit(Job(run))
+        return await self._submit(Job(run, types=_NO_NEWS))
 
     async def release(self, lease: Lease, *, expected_seq: int | None = None) -> bool:
         """Give the lease back; False, still holding it, if something arrived since `expected_seq`."""
         run = partial(changes.release, lease=lease, expected_seq=expected_seq)
-        return await self._submit(Job(run))
+        return await self._submit(Job(run, types=_NO_NEWS))
 
     async def runnable(self, *, now: str, limit: int) -> builtins.list[Head]:
         """Return sessions with work that is due and without a live lease, those due longest first."""
         self._check_open()
         return await self._readers.soon(partial(head_table.runnable, liveness=self._liveness, now=now, limit=limit))
 
-    def follow(self, session_id: str | None = None, *, after: int = 0) -> AsyncIterator[StoredEvent]:
+    def follow(
+        self, session_id: str | None = None, *, after: int = 0, types: AbstractSet[str] | None = None
+    ) -> AsyncIterator[StoredEvent]:
         """Yield own events with seq > `after`, then every new one, from any process; without a session, all from now on."""
         self._check_open()
         if session_id is None:
-            return follow_pages(self._commits_after, self._announcer, after=self._readers.here(event_table.last_place))
+            place = self._readers.here(event_table.last_place)
+            return follow_pages(self._commits_after, self._announcer, after=place, types=types)
 
         async def read_page(place: int) -> FollowPage[int]:
             events = await self.read(session_id, after=place, limit=_QUICK_EVENTS)
             return session_page(events, after=place, limit=_QUICK_EVENTS)
 
-        return follow_pages(read_page, self._announcer, after=after)
+        return follow_pages(read_page, self._announcer, after=after, types=types)
 
     async def _commits_after(self, place: int) -> FollowPage[int]:
         self._check_open()

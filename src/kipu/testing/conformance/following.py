@@ -221,3 +221,23 @@ async def following_everything_outlives_an_erasure(subject: Subject) -> None:
                 break
     expect_equal(event.seq, 3, what="the next event of the other session")
     await end(events)
+
+
+@requirement(139, "C13")
+async def following_some_types_gives_them_all_and_no_others(subject: Subject) -> None:
+    """With `types` a follower gets every event of these types and no other, whatever lies between them."""
+    store = await subject.open()
+    await subject.begin(store, "s1")
+    followers = [store.follow(types={"user_message"}), store.follow("s1", types={"user_message"})]
+    waiting = [asyncio.ensure_future(take(events, 4)) for events in followers]
+    await give_way(5)
+    wanted: list[int] = []
+    for gap in (0, 1, 200, 700):
+        for _ in range(gap):
+            await store.append("s1", [subject.record(event_type="note")])
+        appended = await store.append("s1", [subject.record(event_type="user_message"), subject.record(event_type="note")])
+        wanted.append(appended.first_seq)
+    for taken in await asyncio.gather(*waiting):
+        expect_equal([event.seq for event in taken], wanted, what="the numbers of what was asked for")
+    for events in followers:
+        await end(events)
