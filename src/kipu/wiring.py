@@ -409,7 +409,7 @@ def open_runtime(
     """Return what runs the turns of `manager`'s sessions; use it as `async with`. Without `open_model`, models are found by name.
 
     With a `memory` (see `open_memory`), agents recall from it, and sessions that are idle, long or over are taken into it: by the
-    session's own model, or by rules where that is none or `memory_by_model` is False.
+    session's own model, or by rules where that is none or `memory_by_model` is False. It is closed with the runtime.
     `options` are those of `Runtime`: max_turns, max_agents, accepts, channel_policies, default_policy, delivering …
     """
     from kipu.runtime.agent_builder import AgentSettings, CodingAgentBuilder
@@ -440,5 +440,5 @@ def open_runtime(
 
         if memory_by_model:
             memory.worker.ask(builder.model_of)
-        options.setdefault("keeper", MemoryKeeper(manager, memory))
+        options = {"keeper": MemoryKeeper(manager, memory), **options, "memory": memory}
     return Runtime(manager, builder, feed=feed, **options)

@@ -40,8 +40,22 @@ def open_cli_runtime(
 
     settings = agent_settings(invocation.settings, store_url=invocation.store_url, environment=os.environ)
     return open_runtime(
-        manager, settings=settings, open_model=open_model or model_opener(invocation.settings), **options
+        manager,
+        settings=settings,
+        open_model=open_model or model_opener(invocation.settings),
+        **memory_options(invocation, manager),
+        **options,
     )
+
+
+def memory_options(invocation: Invocation, manager: SessionManager) -> dict[str, Any]:
+    """Return what `open_runtime` is to know of memory under these settings; nothing where it is off."""
+    from kipu.wiring import open_memory
+
+    choice = invocation.settings["memory"]
+    if choice == "off":
+        return {}
+    return {"memory": open_memory(manager, invocation.store_url), "memory_by_model": choice == "on"}
 
 
 def agent_settings(settings: Settings, *, store_url: str, environment: Mapping[str, str]) -> AgentSettings:
@@ -85,7 +99,7 @@ def project_files(settings: Settings, environment: Mapping[str, str]) -> Project
 
 def own_places(settings: Settings, store_url: str) -> tuple[Path, ...]:
     """Return where Kipu keeps its own: no tool reads or writes there, also where a workspace contains it."""
-    from kipu.wiring import StoreUrl
+    from kipu.wiring import StoreUrl, memory_path
 
     places = [settings.path.parent]
     url: str | None = store_url
@@ -93,6 +107,9 @@ def own_places(settings: Settings, store_url: str) -> tuple[Path, ...]:
         parsed = StoreUrl.parse(url)
         if parsed.kind != "memory":
             places.append(parsed.path)
+        remembered = memory_path(parsed)
+        if remembered is not None:
+            places += [remembered, remembered.with_name(f"{remembered.name}-journal")]
         if parsed.kind == "sqlite":
             places += [parsed.path.with_name(parsed.path.name + end) for end in ("-wal", "-shm", "-journal")]
         url = parsed.settings.get("fallback")

@@ -25,7 +25,7 @@ def runtime_for(
     rules: Sequence[PolicyRule] = (),
 ) -> Runtime:
     """Return the runtime that serves the sessions that `serves` accepts. Raises: ConfigurationError."""
-    from kipu.cli.runtime_settings import model_opener
+    from kipu.cli.runtime_settings import memory_options, model_opener
     from kipu.runtime.policy.tool_policy import PolicyLayer
     from kipu.wiring import open_runtime
 
@@ -34,7 +34,14 @@ def runtime_for(
         settings = replace(settings, limits=_with_limits(settings.limits, limits))
     if rules:
         settings = replace(settings, policy=(*settings.policy, PolicyLayer("user", tuple(rules))))
-    return open_runtime(manager, settings=settings, open_model=model_opener(invocation.settings), accepts=serves)
+    return open_runtime(
+        manager,
+        settings=settings,
+        open_model=model_opener(invocation.settings),
+        accepts=serves,
+        keeper=None,  # a command that does one thing takes no other sessions into memory meanwhile
+        **memory_options(invocation, manager),
+    )
 
 
 def settings_of(invocation: Invocation) -> AgentSettings:

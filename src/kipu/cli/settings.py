@@ -16,6 +16,7 @@ SANDBOXES = ("auto", "required", "off")
 SWITCH = ("true", "false")
 WORKSPACES = ("directory", "worktree", "private")
 BUSY = ("queue", "steer")
+MEMORY = ("on", "rules", "off")
 # Tables of the file: rules for tools, MCP servers, what one turn may use, and what single tools are given.
 TABLES = ("policy", "mcp", "limits", "credentials")
 
@@ -32,7 +33,9 @@ class Known:
 
 KNOWN: Mapping[str, Known] = {
     "store": Known("KIPU_STORE", "where sessions are kept (sqlite:///…, jsonl:///…, memory://)"),
-    "key": Known("KIPU_KEY", "the key of encrypted stores (file:PATH, env:NAME, passphrase, keyring:NAME, service:NAME)"),
+    "key": Known(
+        "KIPU_KEY", "the key of encrypted stores (file:PATH, env:NAME, passphrase, keyring:NAME, service:NAME)"
+    ),
     "model": Known("KIPU_MODEL", "which model answers, such as openai:gpt-6.1-terra or demo"),
     "base_url": Known("OPENAI_BASE_URL", "an OpenAI-compatible server of your own"),
     "api_key": Known("OPENAI_API_KEY", "the key for it", secret=True),
@@ -44,6 +47,11 @@ KNOWN: Mapping[str, Known] = {
     "network": Known("KIPU_NETWORK", "whether sandboxed commands reach the network", choices=SWITCH),
     "workspace": Known("KIPU_WORKSPACE", "where a new session works: directory, worktree, private", choices=WORKSPACES),
     "busy": Known("KIPU_BUSY", "what a line does that is typed while an agent works: queue, steer", choices=BUSY),
+    "memory": Known(
+        "KIPU_MEMORY",
+        "what agents remember across sessions: on, rules (no model is asked what to keep), off",
+        choices=MEMORY,
+    ),
     "colours": Known("KIPU_COLOURS", f"one of {', '.join(COLOURS)}", choices=COLOURS),
 }
 
@@ -167,5 +175,6 @@ _DEFAULTS: Mapping[str, str] = {
     "network": "false",
     "workspace": "directory",
     "busy": "queue",
+    "memory": "on",
     "colours": "auto",
 }

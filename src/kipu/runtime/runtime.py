@@ -10,6 +10,7 @@ from typing import Self
 
 from kipu.manager.manager import SessionManager
 from kipu.memory.keeper import MemoryKeeper
+from kipu.memory.memory import Memory
 from kipu.runtime.agent_builder import CodingAgentBuilder
 from kipu.runtime.approvals import ApprovalDesk
 from kipu.runtime.messages.bus import MessageBus
@@ -21,7 +22,7 @@ from kipu.session.busy import PolicyChoice
 
 
 class Runtime:
-    """Hold a worker, its agents and the bus. Use it as `async with`; the manager stays the caller's."""
+    """Hold a worker, its agents, the bus and memory. Use it as `async with`; the manager stays the caller's."""
 
     def __init__(
         self,
@@ -38,6 +39,7 @@ class Runtime:
         delivering: Collection[str] = (),
         may_approve_own: bool = False,
         drain_s: float = 0.0,
+        memory: Memory | None = None,
         keeper: MemoryKeeper | None = None,
     ) -> None:
         self.manager = manager
@@ -58,6 +60,7 @@ class Runtime:
             approvals=self.desk,
         )
         self._drain_s = drain_s
+        self.memory = memory
         self._keeper = keeper
         self._stack = AsyncExitStack()
 
@@ -67,6 +70,8 @@ class Runtime:
         return self.bus.control
 
     async def __aenter__(self) -> Self:
+        if self.memory is not None:
+            self._stack.push_async_callback(self.memory.store.close)
         self._stack.push_async_callback(self.builder.close)
         self._stack.push_async_callback(self.orchestrator.close)
         await self._stack.enter_async_context(self.worker)

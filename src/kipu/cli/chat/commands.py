@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from kipu.cli.chat.command_entry import Command
 from kipu.cli.chat.file_commands import FILE_COMMANDS
+from kipu.cli.chat.memory_commands import MEMORY_COMMANDS
 from kipu.cli.chat.policy_commands import POLICY_COMMANDS
 from kipu.cli.chat.proposal_commands import PROPOSAL_COMMANDS
 from kipu.cli.chat.work_commands import WORK_COMMANDS
@@ -168,6 +169,7 @@ COMMANDS = {
     **WORK_COMMANDS,
     **POLICY_COMMANDS,
     **PROPOSAL_COMMANDS,
+    **MEMORY_COMMANDS,
     "title": Command("[TITLE]", "show or change the title", _title),
     "model": Command("[NAME]", "show or change the model", _model),
     "window": Command("[TARGET]", "show what the model is shown", _window),
