@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kipu.cli.head_view import moment
+from kipu.memory.injection import findings_in
 from kipu.proposals.desk import moved_text
 from kipu.proposals.evidence import EvidenceEvent, summary_of
 from kipu.proposals.text_check import shown, warning_of
@@ -30,12 +31,15 @@ def proposal_row(proposal: Proposal, state: LedgerState) -> tuple[str, ...]:
     return proposal.proposal_id, status, moment(proposal.made_at), shown(proposal.target.label), reason
 
 
-def warnings_of(proposal: Proposal, state: LedgerState, events: Sequence[EvidenceEvent]) -> list[str]:
-    """Return what whoever decides has to know: hidden characters, a base that moved, evidence that is gone."""
+def warnings_of(proposal: Proposal, state: LedgerState, *, events: Sequence[EvidenceEvent]) -> list[str]:
+    """Return what whoever decides has to know: hidden characters, words of attacks, a base that moved, evidence that is gone."""
     found = []
     hidden = warning_of((proposal.after or "") + proposal.reason)
     if hidden is not None:
         found.append(f"it has {hidden}; they are written out here")
+    attacks = findings_in(f"{proposal.after or ''}\n{proposal.reason}")
+    if attacks:
+        found.append(f"it reads like text that attacks agents ({', '.join(attacks)}); look where it comes from")
     if proposal.is_open and state.moved(proposal):
         found.append(f"its base moved: {moved_text(state, proposal)}")
     lost = summary_of(events)
@@ -60,7 +64,7 @@ def proposal_lines(
     author = proposal.author
     by = f"by the {author.kind}" + (f" in {author.session_id}" if author.session_id else "")
     yield f"proposed {moment(proposal.made_at)} {by}: {shown(proposal.reason)}", ""
-    for warning in warnings_of(proposal, state, events):
+    for warning in warnings_of(proposal, state, events=events):
         yield f"warning: {warning}", "yellow"
     yield "", ""
     yield from diff_lines(diff_of(proposal.before, proposal.after))

@@ -79,14 +79,14 @@ async def _show(invocation: Invocation, text: str) -> None:
     async with _desk(invocation) as (manager, desk):
         proposal, state = await desk.get(await find_proposal(desk, text))
         events = await standing_of(manager, proposal.evidence, principal=desk.principal)
-        answers = await answers_of(manager, proposal, desk)
+        answers = await answers_of(manager, proposal, desk=desk)
     if output.json:
         current = state.of(proposal.target)
         output.emit(
             {
                 **proposal.to_json(),
                 "evidence": [event.to_json() for event in events],
-                "warnings": warnings_of(proposal, state, events),
+                "warnings": warnings_of(proposal, state, events=events),
                 "is_moved": proposal.is_open and state.moved(proposal),
                 "current": {"version": current.active, "text": current.text},
                 "diff": diff_of(proposal.before, proposal.after),
@@ -98,7 +98,7 @@ async def _show(invocation: Invocation, text: str) -> None:
         output.line(line, style=style)
 
 
-async def answers_of(manager: SessionManager, proposal: Proposal, desk: ProposalDesk) -> dict[int, Any]:
+async def answers_of(manager: SessionManager, proposal: Proposal, *, desk: ProposalDesk) -> dict[int, Any]:
     """Return what trials of a proposal said, by the number of the note that keeps it; without those that were erased."""
     from kipu.runtime.proposal_trials import kept_answer
 

@@ -18,8 +18,8 @@ class MemoryPolicy:
     """Say what memory may take in and give back. None leaves a number to the program's own default.
 
     `consolidates` and `recalls` switch the two halves. Only `kinds` are learned, and nothing for a wider scope than
-    `widest_scope`. Facts below `min_confidence` are not recalled. `kept_events` is the recent tail of a session that is
-    not taken in yet, `recalled_tokens` bounds the block in the window.
+    `widest_scope`. Facts below `min_confidence` are not recalled. `keep_exchanges` is how many of the
+    newest exchanges of a session are not taken in yet, `recalled_tokens` bounds the block in the window.
     """
 
     consolidates: bool = True
@@ -27,7 +27,7 @@ class MemoryPolicy:
     kinds: tuple[str, ...] = KINDS
     widest_scope: str = "user"
     min_confidence: float = 0.0
-    kept_events: int | None = None
+    keep_exchanges: int | None = None
     recalled_tokens: int | None = None
 
     def to_json(self) -> dict[str, Any]:

@@ -46,7 +46,7 @@ async def _show(chat: Conversation, text: str) -> None:
     desk = _desk(chat)
     proposal, state = await desk.get(await find_proposal(desk, text))
     events = await standing_of(chat.manager, proposal.evidence, principal=desk.principal)
-    answers = await answers_of(chat.manager, proposal, desk)
+    answers = await answers_of(chat.manager, proposal, desk=desk)
     for line, _ in proposal_lines(proposal, state, events=events, answers=answers):
         chat.screen.show(line)
     chat.screen.result({"command": "proposals", "proposal": proposal.to_json()})

@@ -63,7 +63,7 @@ SPEC = ToolSpec(
         "additionalProperties": False,
     },
     is_idempotent=True,  # the same call proposes once
-    has_side_effect=True,
+    has_side_effect=False,  # nothing acts on it, and no file changes
     default_policy="allow",
 )
 
