@@ -26,6 +26,3 @@ SessionArgument = Annotated[
         metavar="ID", help="A session id, the unique start or end of one, or a key.", autocompletion=complete_session
     ),
 ]
-WholeIdArgument = Annotated[
-    str, typer.Argument(metavar="ID", help="A whole session id.", autocompletion=complete_session)
-]

@@ -48,6 +48,7 @@ from kipu.session.patch import patch_for
 from kipu.stores.times import iso_from_us
 
 if TYPE_CHECKING:
+    from kipu.manager.redacting import RedactorSource
     from kipu.security.redaction.redactor import Redactor
 
 logger = logging.getLogger(__name__)
@@ -61,7 +62,8 @@ class SessionManager(BaseSessionManager):
     """Work with the sessions of one store.
 
     `principal` is who asks where a call names nobody. `max_sessions` bounds how many live objects are kept; those in use stay
-    beyond it. A `redactor` takes secrets out of all that is written. Use it as `async with`, or call `close`.
+    beyond it. A `redactor`, or what makes one when it is first needed, takes secrets out of all that is written. Use it as
+    `async with`, or call `close`.
     """
 
     def __init__(
@@ -76,7 +78,7 @@ class SessionManager(BaseSessionManager):
         counter: TokenCounter | None = None,
         max_sessions: int = 256,
         lease_ttl_s: float = DEFAULT_TTL_S,
-        redactor: Redactor | None = None,
+        redactor: RedactorSource = None,
         surroundings: Surroundings | None = None,
     ) -> None:
         self.store = store
@@ -100,7 +102,13 @@ class SessionManager(BaseSessionManager):
             forget=self._cache.drop,
             surroundings=surroundings or Surroundings(),
         )
+        self.finished: Receipts = []
         self._ending = Ending(store, eraser, denials=self.denials)
+
+    @property
+    def redactor(self) -> Redactor | None:
+        """Return what takes secrets out of all that is written, None where nothing does."""
+        return self.writer.redactor
 
     # ---- creating --------------------------------------------------------------------------------------------------
 
@@ -225,6 +233,7 @@ class SessionManager(BaseSessionManager):
         self, parent: Session, *, seq: int | None, title: str | None, principal: Principal
     ) -> Session:
         """Return a new session that shares `parent`'s events up to `seq`. Use `Session.fork`."""
+        await parent.permit(Verb.FORK, principal)
         init = await beginning_of_fork(parent, seq=seq, title=title, principal=principal)
         session_id = self.mint("sess")
         await self._begin(session_id, init)
@@ -434,8 +443,9 @@ class SessionManager(BaseSessionManager):
         return await self._ending.receipts(caller=principal or self.principal, session_id=session_id, person=person)
 
     async def finish_erasures(self) -> Receipts:
-        """Finish the erasures that a kill cut off, and return their receipts. `open_manager` does it."""
-        return await self._ending.finish()
+        """Finish the erasures that a kill cut off, and return their receipts. `open_manager` does it; `finished` has them then."""
+        self.finished = await self._ending.finish()
+        return self.finished
 
     async def hold_session(self, session_id: str, *, reason: str, principal: Principal | None = None) -> Hold:
         """Put a legal hold on the session: until it is released nothing and nobody erases it, or puts it into the trash."""

@@ -126,7 +126,10 @@ class Eraser:
             self._forget(head.session_id)
 
     async def _sampled(self, request: Request) -> Samples:
-        samples = Samples(lambda most: int.from_bytes(self._entropy.random_bytes(4), "big") % most)
+        samples = Samples(
+            lambda most: int.from_bytes(self._entropy.random_bytes(4), "big") % most,
+            session_ids=[head.session_id for head in (*request.heads, *request.staying)],
+        )
         # What a fork took over stands there on, under the same ids.
         taken = {head.forked_from: head.base_seq for head in request.staying}
         for head in request.heads:
@@ -279,7 +282,8 @@ class Eraser:
         removed: dict[str, Counter[str]] = {}
         kept: dict[str, None] = {}
         for outcome in outcomes:
-            removed.setdefault(outcome["place"], Counter()).update(outcome["removed"])
+            if outcome["removed"]:
+                removed.setdefault(outcome["place"], Counter()).update(outcome["removed"])
             kept.update(dict.fromkeys(outcome["kept"]))
         person = facts["person"]
         return Receipt(

@@ -22,8 +22,9 @@ class Samples:
     They are spread over all that is shown, with bounded memory: each is kept with a chance that falls as more come.
     """
 
-    def __init__(self, pick: Callable[[int], int]) -> None:
+    def __init__(self, pick: Callable[[int], int], *, session_ids: Iterable[str]) -> None:
         self._pick = pick
+        self._names = " ".join(session_ids).encode()  # they stay, in tombstones and receipts
         self._seen = 0
         self._words: list[bytes] = []
         self._ids: list[bytes] = []
@@ -33,7 +34,7 @@ class Samples:
         self._seen += 1
         self._put(self._ids, stored.record.event_id.encode())
         word = _rarest(stored.record.body)
-        if word is not None:
+        if word is not None and word not in self._names:
             self._put(self._words, word)
 
     def _put(self, kept: list[bytes], sample: bytes) -> None:
@@ -65,12 +66,19 @@ class Samples:
 
 def _rarest(body: bytes) -> bytes | None:
     """Return a piece of the longest word of random letters in a body: digits and letters mixed, and not from a vocabulary."""
-    words: Iterator[bytes] = (word for word in body.translate(_SPLIT).split() if len(word) >= _SHORTEST)
+    words: Iterator[bytes] = (
+        word for word in body.translate(_SPLIT).split() if len(word) >= _SHORTEST and not _is_digest(word)
+    )
     best = max(words, key=_mixture, default=None)
     if best is None or _mixture(best) < _SHORTEST:
         return None
     middle = max(0, (len(best) - _SAMPLE_BYTES) // 2)
     return best[middle : middle + _SAMPLE_BYTES]
+
+
+def _is_digest(word: bytes) -> bool:
+    """Return True for what names a blob: what two sessions keep alike has one name."""
+    return len(word) == 64 and not word.strip(b"0123456789abcdef")
 
 
 _SPLIT = bytes(byte if chr(byte).isalnum() and byte < 128 else 0x20 for byte in range(256))
