@@ -109,6 +109,17 @@ class Bindings:
         self._keys[intent.key] = KeyState(state.session_id, intent.generation)
         self._open.pop(intent.key, None)
 
+    def sync(self) -> None:
+        """Put every line on the medium, those too that say how an intent ended."""
+        try:
+            fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
     def put(self, key: str, session_id: str) -> None:
         """Bind a key, durably."""
         generation = self.get(key).generation + 1

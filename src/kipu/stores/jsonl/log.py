@@ -12,6 +12,8 @@ from kipu.errors import SessionNotFoundError
 from kipu.ports.head import JsonObject
 from kipu.ports.store import Damage
 from kipu.stores.jsonl.entry import LogEntry
+from kipu.stores.jsonl.floor import NUMBER as FLOOR
+from kipu.stores.jsonl.floor import Floor, read_floor
 from kipu.stores.jsonl.line import holds, seq_of
 from kipu.stores.jsonl.lock import FileLock
 from kipu.stores.jsonl.medium import PRIVATE_FILE, make_folder, remove_file, sync_folder, write_all
@@ -55,6 +57,7 @@ class SessionLog:
         self.folder = folder or os.path.join(root, session_id)
         self.lock = FileLock(os.path.join(self.folder, "lock"))
         self.view: LogView | None = None
+        self.floor: Floor | None = None  # as it was when the log was last looked at
         self.found_keys: list[KeyPlace] = []  # of lines that others wrote, for the index
         self.scan: LogScan | None = None  # the last scan that was not trivial, for bindings
         self.foreign = False  # others' lines were read that this process has not put on the medium
@@ -135,7 +138,13 @@ class SessionLog:
             if not os.path.isdir(os.path.dirname(self.folder)):
                 raise  # the whole store is away, which says nothing of its sessions
             raise SessionNotFoundError(session_id=self.session_id) from None
-        return tuple(sorted(number for name in names if (number := segment_number(name)) is not None))
+        self.floor = read_floor(self.folder)
+        first = self.floor.segment if self.floor is not None else 0
+        return tuple(sorted(n for name in names if (n := segment_number(name)) is not None and n >= first))
+
+    def _is_of_floor(self, row: JsonObject) -> bool:
+        """Return whether a head row was computed from the floor that the log now has."""
+        return bool(row.get(FLOOR, 0) == (self.floor.number if self.floor is not None else 0))
 
     def _set(self, view: LogView) -> None:
         if self._fd >= 0 and (self.view is None or view.inode != self.view.inode):
@@ -146,12 +155,12 @@ class SessionLog:
 
     def _grown(self, segments: tuple[int, ...]) -> LogView | None:
         view = self.view
-        if view is None or not view.healthy or not view.segments:
+        if view is None or not view.healthy or not view.segments or not self._is_of_floor(view.row):
             return None
         return self._from(view.segment, view.size, view.inode, view.row, segments)
 
     def _from_hint(self, segments: tuple[int, ...], hint: LogEntry) -> LogView | None:
-        if hint.segment not in segments:
+        if hint.segment not in segments or not self._is_of_floor(hint.row):
             return None
         now = os.stat(self.path(hint.segment))
         if hint.segment == segments[-1] and now.st_size == hint.size and now.st_mtime_ns != hint.mtime_ns:
@@ -177,8 +186,8 @@ class SessionLog:
         return view if scan.healthy else None
 
     def _ends_with(self, segment: int, size: int, row: JsonObject) -> bool:
-        if size == 0:
-            return not row.get("last_seq")
+        if size == 0:  # above a floor the log may end with a segment that nothing was written to yet
+            return not row.get("last_seq") or FLOOR in row
         with SegmentReader(self.path(segment)) as reader:
             if reader.size() < size or reader.bytes_at(size - 1, 1) != b"\n":
                 return False
@@ -187,7 +196,7 @@ class SessionLog:
 
     def _scan_all(self, segments: tuple[int, ...]) -> LogView:
         self.offsets.clear()
-        return self._scan(LogScan(self.session_id), segments, start=0, all_segments=segments)
+        return self._scan(LogScan(self.session_id, floor=self.floor), segments, start=0, all_segments=segments)
 
     def _scan(self, scan: LogScan, numbers: Sequence[int], *, start: int, all_segments: tuple[int, ...]) -> LogView:
         inode = 0
@@ -224,8 +233,8 @@ class SessionLog:
 
     def damages(self) -> list[Damage]:
         """Return what a full scan finds, its torn tail included. The caller holds the lock."""
-        scan = LogScan(self.session_id)
         segments = self._segments()
+        scan = LogScan(self.session_id, floor=self.floor)
         view = self._scan(scan, segments, start=0, all_segments=segments)
         found = list(scan.damages)
         if segments:
@@ -259,6 +268,16 @@ class SessionLog:
                 self._move_tail(view.size, size, at=at(), sync=sync)
         if not view.segments or view.size >= segment_bytes:
             self._begin_segment(view, sync=sync)
+
+    def begin_segment(self) -> None:
+        """Go on in a new segment, durably. The caller holds the lock and has prepared."""
+        self._begin_segment(self.known, sync=True)
+
+    def look_anew(self) -> LogView:
+        """Forget what is known and read the log. The caller holds the lock."""
+        self.close_handle()
+        self.view = None
+        return self.rescan()
 
     def ensure_handle(self) -> None:
         """Open the last segment for writing unless it is open."""

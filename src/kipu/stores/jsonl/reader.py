@@ -148,4 +148,5 @@ def _floor(view: LogView) -> int:
     """Return the seq behind which the segments begin: what a fork shares, or has taken over, stands elsewhere."""
     base_seq: int = view.row.get("base_seq", 0)
     shared_seq: int = view.row.get("shared_seq", 0)
-    return max(base_seq, shared_seq)
+    away: int = max(view.row.get("offloaded_seq", 0), view.row.get("returned_seq", 0))
+    return max(base_seq, shared_seq, away)

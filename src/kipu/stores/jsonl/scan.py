@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from array import array
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kipu.ports.head import EMPTY_PATCH, HeadPatch, JsonObject, apply_patch
 from kipu.ports.store import Damage
 from kipu.stores.jsonl.line import BOM, Bound, Line, pieces
 from kipu.stores.jsonl.segment import Raw, SegmentReader, segment_name
+
+if TYPE_CHECKING:
+    from kipu.stores.jsonl.floor import Floor
 
 OFFSETS_KEPT = 8
 
@@ -31,29 +34,31 @@ class Place(NamedTuple):
 
 
 class LogScan:
-    """Take in a session's physical lines in file order, from the beginning or from a known place on.
+    """Take in a session's physical lines in file order, from the beginning, from the log's floor or from a known place on.
 
     A line exists when its end and its checksum hold and nothing with its seq stands before it. A damaged one hides only
     itself. What does not stand in order is read in order of `seq`, and reported.
     """
 
-    def __init__(self, session_id: str, *, row: JsonObject | None = None) -> None:
+    def __init__(self, session_id: str, *, row: JsonObject | None = None, floor: Floor | None = None) -> None:
         self.session_id = session_id
+        since_start = row is None
+        if floor is not None:
+            row = floor.row
         self.row: JsonObject = dict(row) if row else {"session_id": session_id}
         self.last_seq: int = self.row.get("last_seq", 0)
         self.seqs = array("Q")
         self.places: list[Place] = []
-        self.keys: list[KeyPlace] = []
+        self.keys: list[KeyPlace] = list(floor.keys) if floor is not None else []
         self.bounds: list[tuple[Bound, int]] = []
         self.damages: list[Damage] = []
         self.disordered = False
         self.lines_seen = 0
         self.end = (0, 0)  # segment and offset behind the last whole batch or damaged line
-        self._since_start = row is None
+        self._since_start = since_start
         self._jumped = False
-        self._base_seq: int | None = (
-            None  # the own seqs begin behind it; None where reading did not begin at the beginning
-        )
+        # The own seqs begin behind it; None where reading did not begin at the beginning, or that is not known yet.
+        self._base_seq: int | None = self.last_seq if floor is not None else None
         self._known: set[int] | None = None
         self._open: list[tuple[int, Line, Place]] = []
 

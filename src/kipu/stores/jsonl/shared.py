@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from kipu.errors import LeaseLostError, SessionNotFoundError
-from kipu.ports.head import EMPTY_PATCH, apply_patch
+from kipu.ports.head import EMPTY_PATCH, HeadPatch, apply_patch
 from kipu.ports.store import Damage, Lease, Record, StoredEvent
 from kipu.stores.admission import check_adopted
+from kipu.stores.jsonl.floor import NUMBER as FLOOR
 from kipu.stores.jsonl.line import encode_batch
 from kipu.stores.jsonl.log import LogView, SessionLog
 from kipu.stores.jsonl.reader import PageReader
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from kipu.stores.jsonl.shelf import OpenLog, Shelf
 
 FOLDER = "shared"
+RETURNED = "returned"  # what came back from an archive stands in a log like it
+RETURNED_SEQ = "returned_seq"  # the same for what came back
 SHARED_SEQ = "shared_seq"  # in the head row of this store alone: up to here events stand in the folder
 
 
@@ -33,8 +37,9 @@ class Taken(NamedTuple):
 class SharedLog:
     """Shared events as lines of their own segments. Whoever adds to them holds the session's lock."""
 
-    def __init__(self, folder: str, session_id: str) -> None:
-        self.log = SessionLog("", session_id, folder=os.path.join(folder, FOLDER))
+    def __init__(self, folder: str, session_id: str, *, name: str = FOLDER) -> None:
+        self._name = name
+        self.log = SessionLog("", session_id, folder=os.path.join(folder, name))
         self._pages = PageReader(self.log)
 
     def _view(self) -> LogView | None:
@@ -48,13 +53,13 @@ class SharedLog:
         view = self._view()
         return Taken(view.last_seq, view.row.get("token_count", 0)) if view is not None else Taken(0, 0)
 
-    def add(self, records: Sequence[Record], *, first_seq: int, shelf: Shelf) -> None:
+    def add(self, records: Sequence[Record], *, first_seq: int, shelf: Shelf, head: HeadPatch = EMPTY_PATCH) -> None:
         """Put records behind those there, on the medium when this returns."""
         log, settings = self.log, shelf.settings
         log.create(sync=settings.syncs)
         log.refresh()
         log.prepare(at=shelf.now, segment_bytes=settings.segment_bytes, sync=settings.syncs)
-        lines = encode_batch(log.session_id, records, first_seq=first_seq, head=EMPTY_PATCH, key=None, bound=None)
+        lines = encode_batch(log.session_id, records, first_seq=first_seq, head=head, key=None, bound=None)
         log.write(b"".join(lines))
         if settings.syncs:
             log.sync()
@@ -64,7 +69,7 @@ class SharedLog:
             places.append(Place(view.segment, offset, len(line) - 1))
             offset += len(line)
         times, tokens = [record.timestamp for record in records], sum(record.tokens for record in records)
-        row = apply_patch(view.row, EMPTY_PATCH, first_seq=first_seq, timestamps=times, tokens=tokens)
+        row = apply_patch(view.row, head, first_seq=first_seq, timestamps=times, tokens=tokens)
         log.keep(row, written=offset - view.size, places=places, first_seq=first_seq)
 
     def page(self, *, after: int, until: int, limit: int, backwards: bool) -> list[StoredEvent]:
@@ -76,8 +81,8 @@ class SharedLog:
         """Return what is damaged of the events up to `until`, which are the session's own."""
         session_id = self.log.session_id
         if self._view() is None:
-            return [Damage(session_id, "gap", f"{session_id}/{FOLDER}", seq=1, length=until)] if until else []
-        where = f"{session_id}/{FOLDER}"
+            return [Damage(session_id, "gap", f"{session_id}/{self._name}", seq=1, length=until)] if until else []
+        where = f"{session_id}/{self._name}"
         end = self.log.known.last_seq
         return self.log.damages() + (
             [Damage(session_id, "gap", where, seq=end + 1, length=until - end)] if end < until else []
@@ -91,18 +96,17 @@ class SharedLog:
 def read_page(
     opened: OpenLog, view: LogView, *, after: int, until: int, limit: int, backwards: bool
 ) -> list[StoredEvent]:
-    """Return a page of a session's own events: those in its segments and, before them, those that it took over."""
-    border: int = view.row.get(SHARED_SEQ, 0)
-    if after >= border:
-        return opened.pages.page(view, after=after, until=until, limit=limit, backwards=backwards)
+    """Return a page of a session's own events: those that it took over, those that came back, those in its segments."""
+    opened.stand_on(view.row.get(FLOOR, 0))
+    shared: int = view.row.get(SHARED_SEQ, 0)
+    border: int = max(shared, view.row.get(RETURNED_SEQ, 0))
+    own = partial(opened.pages.page, view)
+    parts = [(0, shared, opened.shared.page), (shared, border, opened.returned.page), (border, until, own)]
     found: list[StoredEvent] = []
-    for is_own in (True, False) if backwards else (False, True):
-        room = limit - len(found)
-        if room and is_own:
-            found += opened.pages.page(view, after=border, until=until, limit=room, backwards=backwards)
-        elif room:
-            low = min(until, border)
-            found += opened.shared.page(after=after, until=low, limit=room, backwards=backwards) if low > after else []
+    for start, end, page in reversed(parts) if backwards else parts:
+        low, high, room = max(after, start), min(until, end), limit - len(found)
+        if room and high > low:
+            found += page(after=low, until=high, limit=room, backwards=backwards)
     return found
 
 

@@ -25,7 +25,7 @@ from kipu.stores.jsonl.log import LogView, SessionLog
 from kipu.stores.jsonl.reader import PageReader
 from kipu.stores.jsonl.segment import segment_name
 from kipu.stores.jsonl.settings import Settings
-from kipu.stores.jsonl.shared import SharedLog
+from kipu.stores.jsonl.shared import RETURNED, SharedLog
 from kipu.stores.times import iso_from_us
 
 TOMBSTONES = ".tombstones"  # no session id has a dot
@@ -44,11 +44,24 @@ class OpenLog:
         self.lease = LeaseFile(self.log.folder)
         self.pages = PageReader(self.log)
         self.shared = SharedLog(self.log.folder, session_id)
+        self.returned = SharedLog(self.log.folder, session_id, name=RETURNED)
+        self._floor = 0
+
+    def stand_on(self, floor: int) -> None:
+        """Forget where pages were found when the log has got another floor since."""
+        if floor != self._floor:
+            self._floor = floor
+            self.shared.close()
+            self.returned.close()
+            self.pages = PageReader(self.log)
+            self.shared = SharedLog(self.log.folder, self.session_id)
+            self.returned = SharedLog(self.log.folder, self.session_id, name=RETURNED)
 
     def close(self) -> None:
         """Close every file."""
         self.log.close()
         self.shared.close()
+        self.returned.close()
         self.lease.close()
 
 
@@ -110,6 +123,7 @@ class Shelf:
         if found is not None:
             found.log.close_handle()
             found.shared.close()
+            found.returned.close()
             found.lease.close()
             found.log.view = None
 

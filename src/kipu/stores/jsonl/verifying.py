@@ -10,7 +10,7 @@ from kipu.stores.jsonl.bindings import FILE as BINDINGS
 from kipu.stores.jsonl.blobs import FOLDER as BLOBS
 from kipu.stores.jsonl.blobs import damaged_blobs
 from kipu.stores.jsonl.quarantine import kept_aside
-from kipu.stores.jsonl.shared import SHARED_SEQ
+from kipu.stores.jsonl.shared import RETURNED_SEQ, SHARED_SEQ
 from kipu.stores.jsonl.shelf import WAIT_S, Shelf
 
 
@@ -34,6 +34,7 @@ def _verify_session(shelf: Shelf, session_id: str) -> list[Damage]:
             found = opened.log.damages()
             row = opened.log.refresh().row
             found += opened.shared.damages(until=row.get(SHARED_SEQ, 0)) if row.get(SHARED_SEQ) else []
+            found += opened.returned.damages(until=row.get(RETURNED_SEQ, 0)) if row.get(RETURNED_SEQ) else []
     except SessionNotFoundError:
         return []
     except OSError as error:

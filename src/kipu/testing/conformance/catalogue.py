@@ -16,6 +16,7 @@ from kipu.testing.conformance import (
     idempotency,
     lasting,
     leases,
+    letting_go,
     listing,
     moving,
     reading,
@@ -26,7 +27,7 @@ from kipu.testing.conformance import (
 from kipu.testing.conformance.requirement import Requirement
 
 _TOPICS = (
-    append, idempotency, leases, bindings, reading, heads, listing, work, searching, following, blobs, erasing, cancelling,
+    append, idempotency, leases, bindings, reading, heads, listing, work, searching, following, blobs, erasing, letting_go, cancelling,
     contending, clocks, lasting, spoiling, moving, adopting,
 )  # fmt: skip
 
