@@ -97,7 +97,7 @@ class MessageSettledEvent(SessionEvent):
 
 
 class DeliveryEvent(SessionEvent):
-    """A reply went out, or failed to. `answers` are the messages that nobody owes an answer any more."""
+    """A reply goes out, went out, or failed to. `answers` are the messages that nobody owes an answer any more."""
 
     event_type: Literal["delivery"] = "delivery"
     message_seq: Seq
@@ -105,3 +105,5 @@ class DeliveryEvent(SessionEvent):
     status: str
     platform_message_id: str | None = None
     answers: list[Seq] | None = None
+    by: str | None = None  # of a claim: the process that sends, and until when nobody else does
+    until: UtcDatetime | None = None

@@ -6,6 +6,8 @@ import asyncio
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +57,9 @@ class Platform:
 
 
 async def deliveries(session: Session) -> list[DeliveryEvent]:
-    return [event for event in await log_of(session) if isinstance(event, DeliveryEvent)]
+    """Return the records of what was sent or given up; claims come before them."""
+    found = [event for event in await log_of(session) if isinstance(event, DeliveryEvent)]
+    return [event for event in found if event.status in ("sent", "failed")]
 
 
 async def owes_nothing(session: Session) -> None:
@@ -243,6 +247,45 @@ async def test_a_send_that_takes_too_long_is_tried_again(open_place: Opener) -> 
     limits = DeliveryLimits(send_timeout_s=0.01, first_wait_s=0.001)
     async with Delivery(place.manager, {"chat": hang_once}, limits=limits):
         assert [sent.content for sent in await platform.until(1)] == ["y"]
+
+
+async def test_two_processes_that_deliver_one_channel_send_each_answer_once(tmp_path: Path) -> None:
+    """Whoever claims an answer in the log first sends it, however many have the channel's connection (C5, C30, EV-16)."""
+    url = f"sqlite:///{tmp_path}/s.db"
+    places = [await open_bus(url, **WITH_CHAT) for _ in range(3)]
+    platform = Platform()
+    async with AsyncExitStack() as stack:
+        for place in places:
+            await stack.enter_async_context(Delivery(place.manager, {"chat": platform.send}, limits=QUICK))
+        for number in range(20):
+            await places[0].send(f"{number}", chat_id=str(number % 4))
+            await answer(await places[0].session(f"chat:{number % 4}"), f"to {number}")
+        for chat in range(4):
+            await owes_nothing(await places[0].session(f"chat:{chat}"))
+    assert sorted(platform.texts, key=str) == sorted((f"to {number}" for number in range(20)), key=str)
+    for chat in range(4):
+        mine = [text for text in platform.texts if int(text.split()[1]) % 4 == chat]
+        assert mine == sorted(mine, key=lambda text: int(text.split()[1]))
+    for place in places:
+        await place.manager.close()
+
+
+async def test_claim_of_a_living_process_is_waited_for_until_its_time(open_place: Opener) -> None:
+    """What another process has claimed is left to it, and taken over when its time is over (C5)."""
+    place, platform = await open_place(**WITH_CHAT), Platform()
+    await place.send("hi")
+    session = await place.session()
+    seq = await answer(session, "hello")
+    until = datetime.fromtimestamp(place.manager.now_us() / 1e6 + 30, UTC)
+    claim = {"message_seq": seq, "address": {"channel": "chat", "chat_id": "42"}, "status": "claimed"}
+    await session.add_event(DeliveryEvent.model_validate({**claim, "by": "another/host/1/2/x", "until": until}))
+    async with Delivery(place.manager, {"chat": platform.send}, limits=QUICK) as delivery:
+        await delivery.settle()
+        assert platform.got == []
+        place.clock.advance(31)
+        await delivery.sweep()
+        await delivery.settle()
+        assert platform.texts == ["hello"]
 
 
 DYING = """

@@ -21,16 +21,19 @@ from kipu.events.turn import (
 from kipu.manager.access import owner_of
 from kipu.manager.manager import SessionManager
 from kipu.manager.session import Session
+from kipu.ports.owner import Liveness
 from kipu.ports.store import SessionQuery, StoredEvent
+from kipu.runtime.messages.delivery_claims import Claims, Debt, DeliveryClaims
 from kipu.runtime.messages.outbound import Outbound, outbound_of
 from kipu.session.mailbox import Address, address_of
+from kipu.stores.host import SystemLiveness
 
 logger = logging.getLogger(__name__)
 
 Sender = Callable[[Outbound], Awaitable[str | None]]
 """Send one thing and return the platform's id of it. InputError: it can never be sent; any other error: try again later."""
 
-_Debt = tuple[str, int, Address]  # one thing that one session owes to one place
+CLAIM_MARGIN_S = 10.0  # beyond the time that a send may take
 FOLLOW_AGAIN_S = 1.0
 _ENDS = frozenset({"turn_finished", "message_settled"})
 
@@ -55,21 +58,29 @@ class DeliveryLimits:
 class Delivery:
     """Send what the sessions owe their channels, each thing until it is sent or given up, and record which (C30).
 
-    `senders` are by channel. One process delivers a channel: the one that has its connection. What was sent and not recorded
-    at a crash is sent again after it, nothing else is sent twice. Use it as `async with`; it works until the block ends.
+    `senders` are by channel. Several processes may deliver one: each thing is claimed in the log before it is sent. What was
+    sent and not recorded at a crash is sent again after it, nothing else twice. Use it as `async with`; it works until the block
+    ends.
     """
 
     def __init__(
-        self, manager: SessionManager, senders: Mapping[str, Sender], *, limits: DeliveryLimits | None = None
+        self,
+        manager: SessionManager,
+        senders: Mapping[str, Sender],
+        *,
+        limits: DeliveryLimits | None = None,
+        liveness: Liveness | None = None,
     ) -> None:
         self._manager = manager
         self._senders = dict(senders)
         self._limits = limits or DeliveryLimits()
+        lasts_s = self._limits.send_timeout_s + CLAIM_MARGIN_S
+        self._claims = DeliveryClaims(manager, liveness or SystemLiveness(), lasts_s=lasts_s)
         self._places = {channel: asyncio.Semaphore(self._limits.at_once) for channel in senders}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._again: set[str] = set()
-        self._failures: dict[_Debt, int] = {}
-        self._unrecorded: dict[_Debt, DeliveryEvent] = {}  # sent, and the log could not be written
+        self._failures: dict[Debt, int] = {}
+        self._unrecorded: dict[Debt, DeliveryEvent] = {}  # sent, and the log could not be written
         self._paid: dict[str, int] = {}  # up to which seq a session that owes something has nothing to send yet
         self._loops: list[asyncio.Task[None]] = []
 
@@ -179,7 +190,7 @@ class Delivery:
             return None
         session = await self._manager.open(session_id, principal=owner_of(head))
         await session.refresh()
-        owed = await self._owed(session)
+        owed, claims = await self._owed(session)
         if not owed:
             self._paid[session_id] = session.history.last_seq
         waits: dict[Address, float] = {}
@@ -187,17 +198,23 @@ class Delivery:
             place = address_of(outbound.channel, outbound.address)
             if place in waits:  # what goes to one address goes in order
                 continue
-            wait_s = await self._send(session, outbound, place=place)
+            debt = (session.session_id, outbound.seq, place)
+            wait_s = None
+            if debt not in self._unrecorded:
+                wait_s = await self._claims.take(session, outbound, debt=debt, claims=claims)
+            wait_s = wait_s if wait_s is not None else await self._send(session, outbound, debt=debt)
             if wait_s is not None:
                 waits[place] = wait_s
         return min(waits.values(), default=None)
 
-    async def _owed(self, session: Session) -> list[Outbound]:
-        """Return what can go out now, in order: what ended the messages that still wait for their answer to go out."""
+    async def _owed(self, session: Session) -> tuple[list[Outbound], Claims]:
+        """Return what ended the messages that still wait for their answer to go out, in order, and who sends what already."""
         undelivered = set(session.head.undelivered)
         ends: dict[int, SessionEvent] = {}
         turns: dict[str, set[int]] = {}
+        claims: Claims = {}
         async for event in session.events(after=min(undelivered, default=1) - 1, principal=owner_of(session.head)):
+            self._claims.take_in(event, claims)
             if isinstance(event, TurnStartedEvent | TurnSteeredEvent):
                 turns.setdefault(event.turn_id, set()).update(undelivered.intersection(event.consumes))
             elif isinstance(event, TurnFinishedEvent):
@@ -211,14 +228,18 @@ class Delivery:
                 answers = tuple(seq for seq in outbound.answers if seq in mine)
                 if answers and outbound.channel in self._senders:
                     owed.append(replace(outbound, answers=answers))
-        return owed
+        return owed, claims
 
-    async def _send(self, session: Session, outbound: Outbound, *, place: Address) -> float | None:
+    async def _send(self, session: Session, outbound: Outbound, *, debt: Debt) -> float | None:
         """Send and record; return when to try again if that failed, None if it is done with."""
-        debt = (session.session_id, outbound.seq, place)
         delivered = self._unrecorded.get(debt)
         if delivered is None:
-            tried = await self._tried(outbound, debt)
+            try:
+                tried = await self._tried(outbound, debt)
+            except asyncio.CancelledError:
+                with suppress(KipuError):
+                    await asyncio.shield(self._claims.release(session, outbound, debt=debt))
+                raise
             if not isinstance(tried, DeliveryEvent):
                 return tried
             delivered = self._unrecorded[debt] = tried
@@ -226,7 +247,7 @@ class Delivery:
         await asyncio.shield(self._record(session, delivered, debt=debt))
         return None
 
-    async def _tried(self, outbound: Outbound, debt: _Debt) -> DeliveryEvent | float:
+    async def _tried(self, outbound: Outbound, debt: Debt) -> DeliveryEvent | float:
         """Send; return what to record of it, or the seconds until the next try."""
         channel = outbound.channel or ""
         status: Literal["sent", "failed"] = "sent"
@@ -252,9 +273,10 @@ class Delivery:
             answers=list(outbound.answers),
         )
 
-    async def _record(self, session: Session, delivered: DeliveryEvent, *, debt: _Debt) -> None:
+    async def _record(self, session: Session, delivered: DeliveryEvent, *, debt: Debt) -> None:
         await session.add_event(delivered, principal=owner_of(session.head))
         self._unrecorded.pop(debt, None)
+        self._claims.forget(debt)
 
     def _wait_s(self, failures: int) -> float:
         wait_s: float = self._limits.first_wait_s * 2 ** min(failures - 1, 30)
