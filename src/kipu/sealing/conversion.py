@@ -7,7 +7,6 @@ goes on, in `exchange` the files are given their names, in `clear` the old store
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +17,6 @@ from kipu.errors import (
     InputError,
     StoreConvertingError,
     StoreCorruptError,
-    StoreFullError,
     StoreInUseError,
     StoreNotFoundError,
 )
@@ -115,19 +113,18 @@ class Conversion:
     # ---- copying -------------------------------------------------------------------------------------------------------
 
     async def _copy(self, mark: ConversionMark, progress: Callable[[str, CopyProgress], None] | None) -> Converted:
-        """Copy and verify; what was copied before a power cut and does not hold is thrown away once."""
+        """Copy and verify. What was copied before a power cut and does not hold is thrown away once.
+
+        Where it cannot be done the copy goes, and its room with it; stopped by Ctrl-C or a kill it stays, to go on with.
+        """
         goes_on = self._new.exists()
         try:
             return await self._copied(mark, progress)
-        except (CopyMismatchError, StoreCorruptError, EncryptionError):
-            if not goes_on:
-                raise
-        except (StoreFullError, OSError) as error:
-            if isinstance(error, StoreFullError) or error.errno == errno.ENOSPC:
-                self._discard()  # the room goes back at once
+        except Exception as error:
+            self._discard()
+            if not (goes_on and isinstance(error, CopyMismatchError | StoreCorruptError | EncryptionError)):
                 mark.remove()
-            raise
-        self._discard()
+                raise
         return await self._copied(mark, progress)
 
     async def _copied(self, mark: ConversionMark, progress: Callable[[str, CopyProgress], None] | None) -> Converted:

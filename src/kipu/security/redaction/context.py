@@ -124,7 +124,10 @@ def _context(
 
 # A name, something that assigns, and no word, number or call of a program behind it: those are no secrets whatever the name.
 # Possessive: what was taken as the name is not given back, or every word of a text would be tried at each of its places.
-_NAME_AND_SIGN = rb"(?:[aA][pP][iI] |[iI]dentified )?[A-Za-z0-9_-]{1,56}+['\"\]\\]{0,4}+[ \t]{0,8}+(?:=>|:=|[:=](?!>)|\xef\xbc\x9a)[ \t]{0,8}+"
+_NAME_AND_SIGN = (
+    rb"(?:[aA][pP][iI] |[iI]dentified )?[A-Za-z0-9_-]{1,56}+['\"\]\\]{0,4}+[ \t]{0,8}+"
+    rb"(?:=>|:=|[:=](?!>)|\xef\xbc\x9a)[ \t]{0,8}+"
+)
 _NO_WORD = rb"(?!(?:(?i:null|none|true|false)|[0-9.]{1,9}|[A-Za-z_][A-Za-z_.]{0,80}+)(?:[\s(\[,;)&}\]]|\Z)|[\s({\[])"
 _ASSIGNED = re.compile(_NAME_AND_SIGN + _NO_WORD)
 LONG_ASSIGNMENT = _NAME_AND_SIGN + _NO_WORD + rb"(?:[rbfu](?=['\"])|!str )?['\"`\\]{0,2}[^\s'\"`]{16}"

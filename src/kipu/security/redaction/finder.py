@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -51,7 +52,9 @@ class Finder:
         self._custom = [(name, engine.pattern(text)) for name, text in custom]
         self._known = engine.literals(known)
         self._known_lengths = [len(form) for form in known]
-        self.longest_literal = max([24, *self._known_lengths, *(len(a) for rule in rules for a in rule.anchors)])
+        literals = {a.encode() for rule in rules for a in rule.anchors if not rule.folded}
+        self._beginnings = _Beginnings([*known, *literals])
+        self._folded_beginnings = _Beginnings([a.encode() for rule in rules for a in rule.anchors if rule.folded])
         names = {
             KNOWN_RULE,
             unlisted.NAME,
@@ -98,10 +101,33 @@ class Finder:
                 spans.append(Span(*found, unlisted.NAME, Tier.FORMAT))
         return spans
 
+    def may_begin_at(self, data: bytes) -> int:
+        """Return from where on the end of a text may be the beginning of a literal that is looked for; its length where nothing is."""
+        return min(self._beginnings.first(data), self._folded_beginnings.first(data.lower()))
+
     def leads(self, data: bytes) -> list[int]:
         """Return where literals stand that lead to rules, and known secrets."""
         found = [*self._known.find(data), *self._exact.literals.find(data), *self._folded.literals.find(data.lower())]
         return sorted(at for at, _ in found)
+
+
+class _Beginnings:
+    """Literals by how they begin."""
+
+    def __init__(self, literals: Sequence[bytes]) -> None:
+        self._sorted = sorted(literals)
+        self._first = frozenset(literal[0] for literal in literals)
+        self._longest = max(map(len, literals), default=0)
+
+    def first(self, data: bytes) -> int:
+        """Return the first place from which the rest of the text is the beginning of a literal."""
+        for at in range(max(0, len(data) - self._longest), len(data)):
+            if data[at] in self._first:
+                rest = data[at:]
+                place = bisect_left(self._sorted, rest)
+                if place < len(self._sorted) and self._sorted[place].startswith(rest):
+                    return at
+        return len(data)
 
 
 class _Anchors:

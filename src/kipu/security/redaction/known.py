@@ -57,8 +57,9 @@ def _is_secret(name: str, value: str) -> bool:
 
 
 def forms_of(secrets: Iterable[str]) -> tuple[bytes, ...]:
-    """Return every form of the secrets, each once: plain, JSON-escaped (once and twice), URL-encoded, HTML-escaped, hex, and base64
-    at its three alignments, of UTF-8 and of UTF-16 as PowerShell takes commands.
+    """Return every form of the secrets, each once: plain, escaped for JSON, URLs and HTML, in hex, in base64 wherever it begins.
+
+    JSON is escaped once and twice; base64 is that of UTF-8, and of UTF-16 as PowerShell takes commands.
 
     A secret of fewer than eight characters has none: it would be found everywhere.
     """

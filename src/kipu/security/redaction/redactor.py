@@ -26,16 +26,14 @@ from kipu.security.redaction.families import (
     payment,
     standard,
 )
-
 from kipu.security.redaction.finder import Finder, Span, merged
 from kipu.security.redaction.finding import Finding, Redacted
 from kipu.security.redaction.known import forms_of
 from kipu.security.redaction.places import INTERNAL_ADDRESSES, TEMPORARY_PATHS
 from kipu.security.redaction.rule import Rule, Tier
 
-FORMATS: tuple[Rule, ...] = (
-    *cloud.RULES, *forge.RULES, *messaging.RULES, *payment.RULES, *model_provider.RULES, *observing.RULES, *gathered.RULES, *ledger.RULES, *standard.RULES,
-)  # fmt: skip
+_FAMILIES = (cloud, forge, messaging, payment, model_provider, observing, gathered, ledger, standard)
+FORMATS: tuple[Rule, ...] = tuple(rule for family in _FAMILIES for rule in family.RULES)
 CONTEXTS: tuple[Rule, ...] = (*context.RULES, *surroundings.RULES)
 SHORTEST = 6
 LEAST_NAME = 12  # of an object's key that may hold a secret
@@ -56,7 +54,8 @@ class RedactionPolicy:
     """What is looked for besides the formats of secrets, which always are.
 
     `context` takes what names and headers give away. `temporary_paths` and `internal_addresses` take places out of tool results
-    (B57), `custom` what your own patterns find: (name, RE2 pattern; without RE2 a pattern could take for ever, and is refused). `excluded` names rules that are not to be used.
+    (B57), `custom` what your own patterns find: (name, RE2 pattern). Without RE2 a pattern could take for ever, and is refused.
+    `excluded` names rules that are not to be used.
     """
 
     context: bool = True
@@ -319,10 +318,9 @@ class Redactor:
         """Return where something stands that may lead to a secret, in order."""
         return self._with_places.leads(data)
 
-    @property
-    def longest_literal(self) -> int:
-        """Return how many bytes the longest literal has that is looked for: so many must be seen to know that none is there."""
-        return self._with_places.longest_literal
+    def may_begin_at(self, data: bytes) -> int:
+        """Return from where on the end of a text may be the beginning of something that leads to a secret."""
+        return self._with_places.may_begin_at(data)
 
     def replacement(self, rule: str, secret: str) -> str:
         """Return what stands for a secret."""

@@ -6,7 +6,7 @@ from kipu.security.redaction.finder import Span
 from kipu.security.redaction.redactor import Redactor
 
 _SEEN = 2_048  # bytes already handed out that still lead to what comes: names, boundaries, the head of a manifest
-_LINE_REACH = 1_024
+_LINE_REACH = 512  # bytes behind a word that leads to a secret, within which it has to begin
 _TOKEN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=_.~%-")
 _BLOCK_RULES = ("private-key", "putty-private-key")
 _BLOCK_END = b"-----END"
@@ -22,7 +22,6 @@ class StreamRedactor:
     def __init__(self, redactor: Redactor, *, hold: int = 4_096) -> None:
         self._redactor = redactor
         self._hold = max(hold, 256)
-        self._least = min(self._hold // 2, redactor.longest_literal)
         self._seen = b""
         self._held = b""
         self._swallowing = ""  # the rule of a secret that is longer than can be held
@@ -73,7 +72,7 @@ class StreamRedactor:
     def _cut(self, data: bytes, base: int, *, spans: list[Span]) -> int:
         """Return up to where nothing that follows can change what is a secret."""
         line = data.rfind(b"\n", base) + 1
-        hold_from = _word_start(data, len(data) - self._least)
+        hold_from = min(_word_start(data, len(data)), _word_start(data, self._redactor.may_begin_at(data)))
         for at in self._redactor.leads(data[max(line, len(data) - _LINE_REACH, base) :]):
             hold_from = min(hold_from, _word_start(data, max(line, len(data) - _LINE_REACH, base) + at))
             break
@@ -91,7 +90,7 @@ class StreamRedactor:
         if spans and spans[-1].end == len(data):
             self._swallowing = spans[-1].rule
             return len(data)
-        cut = max(base, _character_start(data, len(data) - self._least))
+        cut = max(base, _character_start(data, len(data) - self._hold // 2))
         return min([cut, *(span.start for span in spans if span.start < cut < span.end)])
 
     def _swallow(self) -> None:

@@ -108,12 +108,10 @@ _COMMANDS = "|".join(
         rf"(?i:sqlplus|oracle:thin:) ?['\"]?[A-Za-z0-9_]{{1,40}}/{_PLAIN}@",
     )
 )
-_DEVICES = "|".join(
-    (
-        r"(?i:password|secret) [0-9] ([!-\[\]-~]{6,})",
-        r"(?i:snmp-server community) ([!-\[\]-~]{4,64})",
-        r"(?i:pre-shared-key|psk)(?: (?:ascii-text|local|remote|hex)){0,2}[ =]{1,2}['\"]?([!#-&(-\[\]-~]{6,})",
-    )
+_DEVICES = (
+    r"(?i:password|secret) [0-9] ([!-\[\]-~]{6,})"
+    r"|(?i:snmp-server community) ([!-\[\]-~]{4,64})"
+    r"|(?i:pre-shared-key|psk)(?: (?:ascii-text|local|remote|hex)){0,2}[ =]{1,2}['\"]?([!#-&(-\[\]-~]{6,})"
 )
 
 RULES = (

@@ -56,7 +56,8 @@ RULES = (
           r"|scrypt:[0-9:]{5,20}\$[A-Za-z0-9]{8,}\$[a-f0-9]{64,}|\{SSHA(?:256|512)?\}[A-Za-z0-9+/]{32,}={0,2})"),
     shape("nt-hash", ":::", pattern=r":[0-9]{3,6}:[a-f0-9]{32}:([a-f0-9]{32}):::", lead=75),
     Rule("django-key", ("django-insecure-",), r"django-insecure-[!#-&(-\[\]-_a-~]{30,80}"),
-    Rule("ssh2-private-key", ("---- BEGIN SSH2",), r"---- BEGIN SSH2 [A-Z ]{0,20}PRIVATE KEY ----[^\x00]*?---- END SSH2 [A-Z ]{0,20}PRIVATE KEY ----",
+    Rule("ssh2-private-key", ("---- BEGIN SSH2",),
+         r"---- BEGIN SSH2 [A-Z ]{0,20}PRIVATE KEY ----[^\x00]*?---- END SSH2 [A-Z ]{0,20}PRIVATE KEY ----",
          check=lambda found: len(found) > 100, apart=False),
     Rule("otp-secret", ("otpauth://",), r"otpauth://[^\s'\"<>]{1,300}[?&]secret=([A-Z2-7a-z=]{10,128})"),
 )  # fmt: skip

@@ -30,24 +30,26 @@ _SHAPES = re.compile(
 )
 # Short words before a hash or an id that grants nothing; what is short and none of them is a maker's mark.
 _ORDINARY = frozenset(
-    b"img tmp obj sha git run job id ids uid gid pid file files page node user data test blob ref tag env log app req msg doc docs col row svg css"
-    b" js lib src dir pkg bin map var fn str int hex md rev ver etag web api net sub top new old cs ns vm db tbl idx item list type name time date"
-    b" task step trace span sess session call tool toolu fc rs ws txn tx op ev evt event cell grp group org team acct account cus cust customer inv"
-    b" invoice prod product sku ord order pi in seti src font icon main chunk chat chatcmpl cmpl rsp resp response thread asst msg message batch ft"
-    b" ftjob vs part pip npm yarn nix deb rpm iso zip tar gz build fp vpc ami eni sg rtb igw acl vol snap eip nat pcx cgw vgw lt asg tgw rds efs"
-    b" role aida arn ulid uuid guid nano cuid ksuid hash sri cid did bag pack loose wip feat fix rel beta dev stage live next head base orig copy"
-    b" back bak seg layer image mtr boot dm ata wwn nvme scsi usb pci mmc eui nguid md lv vg pv crypt luks swap root home srv opt use lnx win mac ios"
-    b" gen request turn appr approval mem memory price plan card pm pmt ch re ii si dp ba po fee tr trr ca link disc promo ic ich cache commit"
-    b" revision digest checksum checksums module version config object project index entry record value field table column view query schema"
-    b" model tests case suite spec fixture sample snapshot backup archive release branch merge patch diff change changes bundle asset assets"
-    b" static media video audio photo picture thumb thumbnail upload uploads download content body header footer style script component class"
-    b" method function process worker queue topic channel stream partition shard cluster region zone host server client peer instance container"
-    b" volume network subnet policy rule state status result results output input source target origin parent child left right first last"
-    b" block lock mutex thread timer cron job report export import metric metrics counter gauge alert incident ticket issue pull comment review"
-    b" device sensor order_id print finger fingerprint nonce salt seed random rand token_id key_id generated default common shared local global"
-    b" kernel driver firmware package packages library libs vendor deps dependency manifest descriptor resource resources bucket folder"
-    b" path paths route url uri link links domain email mail phone contact person people member profile avatar jr ami rev sym symbol typo"
-    b" proto message_id rpc grpc http https tcp udp dns ip mac addr address port slot pool batch_id frame frames scene mesh texture shader".split()
+    b"img tmp obj sha git run job id ids uid gid pid file files page node user data test blob ref tag env log app req msg doc docs col "
+    b"row svg css js lib src dir pkg bin map var fn str int hex md rev ver etag web api net sub top new old cs ns vm db tbl idx item "
+    b"list type name time date task step trace span sess session call tool toolu fc rs ws txn tx op ev evt event cell grp group org "
+    b"team acct account cus cust customer inv invoice prod product sku ord order pi in seti font icon main chunk chat chatcmpl cmpl "
+    b"rsp resp response thread asst message batch ft ftjob vs part pip npm yarn nix deb rpm iso zip tar gz build fp vpc ami eni sg rtb "
+    b"igw acl vol snap eip nat pcx cgw vgw lt asg tgw rds efs role aida arn ulid uuid guid nano cuid ksuid hash sri cid did bag pack "
+    b"loose wip feat fix rel beta dev stage live next head base orig copy back bak seg layer image mtr boot dm ata wwn nvme scsi usb "
+    b"pci mmc eui nguid lv vg pv crypt luks swap root home srv opt use lnx win mac ios gen request turn appr approval mem memory price "
+    b"plan card pm pmt ch re ii si dp ba po fee tr trr ca link disc promo ic ich cache commit revision digest checksum checksums "
+    b"module version config object project index entry record value field table column view query schema model tests case suite spec "
+    b"fixture sample snapshot backup archive release branch merge patch diff change changes bundle asset assets static media video "
+    b"audio photo picture thumb thumbnail upload uploads download content body header footer style script component class method "
+    b"function process worker queue topic channel stream partition shard cluster region zone host server client peer instance "
+    b"container volume network subnet policy rule state status result results output input source target origin parent child left "
+    b"right first last block lock mutex timer cron report export import metric metrics counter gauge alert incident ticket issue pull "
+    b"comment review device sensor order_id print finger fingerprint nonce salt seed random rand token_id key_id generated default "
+    b"common shared local global kernel driver firmware package packages library libs vendor deps dependency manifest descriptor "
+    b"resource resources bucket folder path paths route url uri links domain email mail phone contact person people member profile "
+    b"avatar jr sym symbol typo proto message_id rpc grpc http https tcp udp dns ip addr address port slot pool batch_id frame frames "
+    b"scene mesh texture shader".split()
 )
 _STAGES = frozenset((b"live", b"prod", b"test", b"dev", b"sandbox", b"stg", b"staging", b"v1", b"v2", b"v3", b"v4"))
 _ULID = re.compile(rb"0[0-9][0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{24}")
