@@ -384,6 +384,8 @@ def open_memory(
     """
     from kipu.memory.memory import Memory
     from kipu.memory.opening import open_memory_store
+    from kipu.proposals.learned import LearnedSource
+    from kipu.proposals.ledger import Ledgers
     from kipu.stores.encrypted import EncryptedStore
     from kipu.stores.wrapper import WrappedStore
 
@@ -392,7 +394,10 @@ def open_memory(
     while isinstance(store, WrappedStore) and not isinstance(store, EncryptedStore):
         store = store.inner
     keys = store.store_keys if isinstance(store, EncryptedStore) else None
-    return Memory(manager, open_memory_store(path, keys=keys), clock=clock or SystemClock(), **options)
+    policies = LearnedSource(Ledgers(manager))  # what people approved counts, whoever takes in or recalls
+    return Memory(
+        manager, open_memory_store(path, keys=keys), clock=clock or SystemClock(), **{"policies": policies, **options}
+    )
 
 
 def open_runtime(

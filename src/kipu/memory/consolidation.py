@@ -14,6 +14,7 @@ from kipu.manager.access import owner_of
 from kipu.manager.loader import PAGE
 from kipu.manager.manager import SessionManager
 from kipu.manager.session import Session
+from kipu.memory.approved import ApprovedPolicies, narrowed_scope
 from kipu.memory.closed_range import closed_until
 from kipu.memory.fact_text import Lesson
 from kipu.memory.log_follower import LogFollower
@@ -103,6 +104,11 @@ class ConsolidationWorker:
         self._model_for = model_for or (lambda _session: None)
         self.policy = policy or ConsolidationPolicy()
         self._reached = reached or _nothing
+        self._approved = ApprovedPolicies()
+
+    def obey(self, approved: ApprovedPolicies) -> None:
+        """Take in from now on what people approved, and no more."""
+        self._approved = approved
 
     def ask(self, model_for: ModelFor) -> None:
         """Let models say what sessions teach from now on; None for a session means by rules."""
@@ -121,10 +127,18 @@ class ConsolidationWorker:
         captured = await capture(session, policy)
         if captured is None or captured.tokens < policy.min_tokens or is_helper(session.head):
             return None
+        place = MemoryPlace.of(session.head, session.history.reader.spans)
+        approved = await self._approved.of(place)
+        if not approved.consolidates:
+            return None
         await self._reached("captured")
         model = self._model_for(session)
-        place = MemoryPlace.of(session.head, session.history.reader.spans)
-        lessons, usage = await self._lessons(captured, place, model)
+        found, usage = await self._lessons(captured, place, model)
+        lessons = [
+            replace(lesson, scope=narrowed_scope(lesson.scope or place.narrowest, approved, place=place))
+            for lesson in found
+            if lesson.kind in approved.kinds
+        ]
         await self._reached("extracted")
         event = self._event(captured, lessons, place=place, session=session)
         event = event.model_copy(update={"model": model.name if model is not None else None, "usage": usage})

@@ -10,6 +10,7 @@ from kipu.errors import FactNotFoundError, InputError, InvalidQueryError
 from kipu.events.event import utc_text_us
 from kipu.manager.manager import SessionManager
 from kipu.manager.session import Session
+from kipu.memory.approved import ApprovedPolicies, narrowed_scope
 from kipu.memory.consolidation import ConsolidationPolicy, ConsolidationWorker, ModelFor, Reached
 from kipu.memory.fact_text import WIDER, accepted, entry_of, holds
 from kipu.memory.log_follower import LogFollower
@@ -18,6 +19,7 @@ from kipu.memory.recall import Recall, RecallPolicy
 from kipu.memory.rules import slot_of
 from kipu.ports.clock import Clock
 from kipu.ports.memory import Fact, FactPage, FactQuery, Kind, MemoryStore, Scope, Source, Space
+from kipu.ports.memory_policy import MemoryPolicySource
 from kipu.ports.principal import Principal
 from kipu.session.terms import phrases_of
 
@@ -39,9 +41,11 @@ class Memory:
         model_for: ModelFor | None = None,
         policy: ConsolidationPolicy | None = None,
         recall_policy: RecallPolicy | None = None,
+        policies: MemoryPolicySource | None = None,
         reached: Reached | None = None,
     ) -> None:
         self._manager = manager
+        self._approved = ApprovedPolicies(policies)
         self._clock = clock
         self.store = store
         self.follower = LogFollower(manager.store, store, clock=clock)
@@ -49,6 +53,7 @@ class Memory:
         self.worker = ConsolidationWorker(
             manager, store, self.follower, model_for=model_for, policy=policy, reached=reached
         )
+        self.worker.obey(self._approved)
 
     def now(self) -> str:
         """Return the time as facts keep it."""
@@ -67,8 +72,12 @@ class Memory:
     ) -> list[Fact]:
         """Return what is recalled in a session for a message of `asker` (None: its owner), and count it as used."""
         place = MemoryPlace.of(session.head, session.history.reader.spans, asker=asker)
+        approved = await self._approved.of(place)
+        if not approved.recalls:
+            return []
         now = self.now()
         facts = await self.recall.facts(place, text, now=now, shown=shown, limit=limit)
+        facts = [fact for fact in facts if fact.confidence >= approved.min_confidence]
         if facts:
             await self.store.used([fact.fact_id for fact in facts], at=now)
         return facts
@@ -90,11 +99,15 @@ class Memory:
         owner, it waits for the owner. Raises: InputError (the text is too long, or empty).
         """
         place = MemoryPlace.of(session.head, session.history.reader.spans, asker=asker)
+        approved = await self._approved.of(place)
+        if kind not in approved.kinds:
+            raise InputError(reason=f"this person's memory policy keeps nothing of the kind {kind}")
+        scope = narrowed_scope(scope or place.narrowest, approved, place=place)
         wider = [WIDER] if scope in ("user", "tenant") else []
         digest = hashlib.blake2b(f"{session.session_id} {call_id}".encode(), digest_size=13).hexdigest()
         fact = Fact(
             fact_id=f"mem_{digest}",
-            space=place.space(scope or place.narrowest),
+            space=place.space(scope),
             kind=kind,
             text=self._redacted(text),
             sources=(Source(session.session_id, seq),),

@@ -10,25 +10,20 @@ from kipu.errors import InputError
 from kipu.ports.memory import KINDS, SCOPES
 from kipu.ports.principal import Principal
 
-MAX_COUNT = 1_000_000
-
 
 @dataclass(frozen=True, slots=True)
 class MemoryPolicy:
-    """Say what memory may take in and give back. None leaves a number to the program's own default.
+    """Say what memory may take in and give back.
 
     `consolidates` and `recalls` switch the two halves. Only `kinds` are learned, and nothing for a wider scope than
-    `widest_scope`. Facts below `min_confidence` are not recalled. `keep_exchanges` is how many of the
-    newest exchanges of a session are not taken in yet, `recalled_tokens` bounds the block in the window.
+    `widest_scope`. Facts below `min_confidence` are not recalled.
     """
 
     consolidates: bool = True
     recalls: bool = True
     kinds: tuple[str, ...] = KINDS
-    widest_scope: str = "user"
+    widest_scope: str = "tenant"
     min_confidence: float = 0.0
-    keep_exchanges: int | None = None
-    recalled_tokens: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return every setting."""
@@ -56,10 +51,7 @@ def _fits(name: str, value: Any) -> bool:
         return isinstance(value, list | tuple) and all(kind in KINDS for kind in value)
     if name == "widest_scope":
         return value in SCOPES
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if name == "min_confidence":
-        return is_number and 0 <= value <= 1
-    return value is None or (isinstance(value, int) and is_number and 0 <= value <= MAX_COUNT)
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
 
 
 class MemoryPolicySource(Protocol):

@@ -342,7 +342,7 @@ async def test_narrower_scope_counts(manager: SessionManager) -> None:
     place = LedgerPlace(manager)
     source = LearnedSource(place.ledgers)
     for scope, text in (("user", "Mine."), ("project", "Theirs.")):
-        policy = f'{{"recalls": {str(scope == "user").lower()}, "keep_exchanges": 7}}'
+        policy = f'{{"recalls": {str(scope == "user").lower()}, "min_confidence": 0.7}}'
         for kind, name, given in (
             ("instruction", None, text),
             ("skill", "greet", f"# {text}"),
@@ -351,7 +351,7 @@ async def test_narrower_scope_counts(manager: SessionManager) -> None:
             made = await place.propose(given, kind=kind, scope=scope, name=name)
             await place.desk().approve(made.proposal.proposal_id, is_untried=True)
     here = await source.learned(place.owner, project=PROJECT)
-    assert (here.skills, here.memory_policy) == ({"greet": "# Theirs."}, MemoryPolicy(recalls=False, keep_exchanges=7))
+    assert (here.skills, here.memory_policy) == ({"greet": "# Theirs."}, MemoryPolicy(recalls=False, min_confidence=0.7))
     assert here.section().index("Mine.") < here.section().index("In this project:\n\nTheirs.")
     elsewhere = await source.learned(place.owner, project="/work/other")
     assert (elsewhere.instructions, elsewhere.skills) == ({"user": "Mine."}, {"greet": "# Mine."})
