@@ -42,13 +42,13 @@ def insert(connection: apsw.Connection, entry: FactEntry) -> None:
             fact.uses,
         ),
     )
-    add_sources(connection, fact.fact_id, fact.sources)
+    add_sources(connection, fact.fact_id, sources=fact.sources)
     connection.executemany(
         "INSERT OR IGNORE INTO terms VALUES (?, ?)", ((term, fact.fact_id) for term in set(entry.terms))
     )
 
 
-def add_sources(connection: apsw.Connection, fact_id: str, sources: Iterable[Source]) -> None:
+def add_sources(connection: apsw.Connection, fact_id: str, *, sources: Iterable[Source]) -> None:
     """Add events that a fact was learned from; one that was undone and is learned from again stands again."""
     connection.executemany(
         "INSERT OR REPLACE INTO sources (fact_id, session_id, seq) VALUES (?, ?, ?)",
@@ -127,7 +127,7 @@ def in_spaces(spaces: Sequence[Space]) -> tuple[str, list[Any]]:
 
 
 def candidates(
-    connection: apsw.Connection, spaces: Sequence[Space], terms: Sequence[str], *, limit: int
+    connection: apsw.Connection, spaces: Sequence[Space], *, terms: Sequence[str], limit: int
 ) -> list[Candidate]:
     """Return active facts with any of the terms, and which they have."""
     if not spaces or not terms:
@@ -142,7 +142,7 @@ def candidates(
 
 
 def frequencies(
-    connection: apsw.Connection, spaces: Sequence[Space], terms: Sequence[str]
+    connection: apsw.Connection, spaces: Sequence[Space], *, terms: Sequence[str]
 ) -> tuple[int, dict[str, int]]:
     """Return how many active facts there are, and how many have each term."""
     condition, values = in_spaces(spaces)

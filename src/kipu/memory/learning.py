@@ -19,7 +19,7 @@ def learn(connection: apsw.Connection, entry: FactEntry) -> str:
         return known.fact_id
     equal = _equal(connection, entry)
     if equal is not None:
-        fact_rows.add_sources(connection, equal, fact.sources)
+        fact_rows.add_sources(connection, equal, sources=fact.sources)
         connection.execute(
             "UPDATE facts SET confidence = min(?, max(confidence, ?) + ?) WHERE fact_id = ?",
             (_MOST_CONFIDENCE, fact.confidence, _AGAIN, equal),
@@ -56,7 +56,7 @@ def supersede(connection: apsw.Connection, entry: FactEntry) -> None:
     )
 
 
-def undo(connection: apsw.Connection, session_id: str, undone: Undone) -> None:
+def undo(connection: apsw.Connection, session_id: str, *, undone: Undone) -> None:
     """Mark the sources that a rewind undid, and supersede the facts that have no other."""
     connection.execute(
         "UPDATE sources SET undone = 1 WHERE session_id = ? AND seq > ? AND seq <= ?",

@@ -51,7 +51,7 @@ class Memory:
         self.follower = LogFollower(manager.store, store, clock=clock)
         self.recall = Recall(store, self.follower, policy=recall_policy)
         self.worker = ConsolidationWorker(
-            manager, store, self.follower, model_for=model_for, policy=policy, reached=reached
+            manager, store, follower=self.follower, model_for=model_for, policy=policy, reached=reached
         )
         self.worker.obey(self._approved)
 

@@ -48,7 +48,7 @@ class SqliteMemory:
             for entry in step.learned:
                 learning.learn(connection, entry)
             if step.undone is not None:
-                learning.undo(connection, step.session_id, step.undone)
+                learning.undo(connection, step.session_id, undone=step.undone)
             connection.execute("INSERT OR REPLACE INTO progress VALUES (?, ?, ?, ?)", (step.session_id, *step.progress))
             return True
 
