@@ -384,6 +384,8 @@ def open_memory(
     """
     from kipu.memory.memory import Memory
     from kipu.memory.opening import open_memory_store
+    from kipu.proposals.habits import HabitProposals
+    from kipu.proposals.inbox import ProposalInbox
     from kipu.proposals.learned import LearnedSource
     from kipu.proposals.ledger import Ledgers
     from kipu.stores.encrypted import EncryptedStore
@@ -394,10 +396,11 @@ def open_memory(
     while isinstance(store, WrappedStore) and not isinstance(store, EncryptedStore):
         store = store.inner
     keys = store.store_keys if isinstance(store, EncryptedStore) else None
-    policies = LearnedSource(Ledgers(manager))  # what people approved counts, whoever takes in or recalls
-    return Memory(
-        manager, open_memory_store(path, keys=keys), clock=clock or SystemClock(), **{"policies": policies, **options}
-    )
+    ledgers = Ledgers(manager)
+    options.setdefault("policies", LearnedSource(ledgers))  # what people approved counts, whoever takes in or recalls
+    memory = Memory(manager, open_memory_store(path, keys=keys), clock=clock or SystemClock(), **options)
+    memory.worker.tell(HabitProposals(ledgers, ProposalInbox(ledgers, mint=manager.mint)).take)
+    return memory
 
 
 def open_runtime(

@@ -80,6 +80,9 @@ class Consolidated:
     model: str | None
 
 
+Tell = Callable[[Consolidated], Awaitable[object]]
+
+
 class ConsolidationWorker:
     """Take closed exchanges of sessions into memory.
 
@@ -105,6 +108,11 @@ class ConsolidationWorker:
         self.policy = policy or ConsolidationPolicy()
         self._reached = reached or _nothing
         self._approved = ApprovedPolicies()
+        self._tell: Tell = _nothing_told
+
+    def tell(self, tell: Tell) -> None:
+        """Say from now on what was taken in, once it is in the log and in memory."""
+        self._tell = tell
 
     def obey(self, approved: ApprovedPolicies) -> None:
         """Take in from now on what people approved, and no more."""
@@ -142,7 +150,10 @@ class ConsolidationWorker:
         await self._reached("extracted")
         event = self._event(captured, lessons, place=place, session=session)
         event = event.model_copy(update={"model": model.name if model is not None else None, "usage": usage})
-        return await self._commit(session, captured, event=event)
+        taken = await self._commit(session, captured, event=event)
+        if taken is not None:
+            await self._tell(taken)
+        return taken
 
     async def _lessons(
         self, captured: CapturedRange, place: MemoryPlace, model: ModelClient | None
@@ -265,4 +276,8 @@ def require_some(found: Consolidated | None, *, session_id: str, keep_exchanges:
 
 
 async def _nothing(_step: str) -> None:
+    return None
+
+
+async def _nothing_told(_taken: Consolidated) -> None:
     return None
