@@ -74,9 +74,13 @@ class Turn:
             raise LeaseLostError(session_id=self._session.session_id, token=0, current=None)
         return token
 
-    async def park(self, waits_for: Sequence[str], *, until: datetime | None) -> None:
-        """Wait for people: leaving the block gives the lock back and leaves the turn open (C15)."""
-        await self.add_event(TurnParkedEvent(turn_id=self.id, waits_for=list(waits_for), until=until))
+    async def park(self, waits_for: Sequence[str], *, until: datetime | None, expected_seq: int | None = None) -> None:
+        """Wait for people: leaving the block gives the lock back and leaves the turn open (C15).
+
+        Raises: ConflictError (something was appended behind `expected_seq`; nothing is parked).
+        """
+        parked = TurnParkedEvent(turn_id=self.id, waits_for=list(waits_for), until=until)
+        await self.add_events([parked], expected_seq=expected_seq)
         self._stays_open = True
 
     def leave_open(self) -> None:

@@ -158,7 +158,7 @@ class Agent:
         )
         return AgentLoop(
             model=model,
-            tools=ToolStep(gate, execution, is_steered=boundary.is_steered),
+            tools=ToolStep(gate, execution, is_steered=boundary.is_steered, expire=boundary.expire),
             boundary=boundary,
             compaction=self.compaction,
             budget=budget,

@@ -6,7 +6,6 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from kipu.runtime.delegation import DelegateTool
 from kipu.runtime.instructions import coding_instruction, project_text
 from kipu.runtime.mcp.mcp_servers import McpServers
 from kipu.runtime.mcp.server_config import McpServerConfig
+from kipu.runtime.models.model_shelf import ModelShelf
 from kipu.runtime.observer import TurnObserver
 from kipu.runtime.orchestrator import Orchestrator
 from kipu.runtime.policy.grants import Grants
@@ -103,12 +103,11 @@ class CodingAgentBuilder:
             _check_roles(layer, known=settings.roles is not None)
         self._manager = manager
         self._settings = settings
-        self._open_model = open_model
         self._clock = clock
         self._observer = observer
         self._more_tools = more_tools
         self._memory = memory
-        self._models: dict[str | None, ModelClient] = {}
+        self._models = ModelShelf(open_model, monotonic_s=time.monotonic)
         self._probe: BubblewrapProbe | None = None
         self.orchestrator: Orchestrator | None = None  # with it, agents may delegate to sessions that it serves
         self.grants = Grants(manager, clock=clock, splitters=SPLITTERS)
@@ -122,6 +121,7 @@ class CodingAgentBuilder:
         """Return the session's agent. Raises: ModelError, ConfigurationError, WorkspaceError, SandboxError."""
         metadata = session.head.metadata
         model = self.model(metadata.get("model"))
+        await self._models.tidy(self.orchestrator.models if self.orchestrator is not None else ())
         if model.describe().provider not in FREE_PROVIDERS:
             await asyncio.to_thread(load_prices)
         workspace = await self.workspaces.open(session)
@@ -161,10 +161,7 @@ class CodingAgentBuilder:
 
     def model(self, name: Any = None) -> ModelClient:
         """Return the client of a model by name, opened once; None is the default one."""
-        key = name if isinstance(name, str) and name else None
-        if key not in self._models:
-            self._models[key] = self._open_model(key)
-        return self._models[key]
+        return self._models.get(name)
 
     def model_of(self, session: Session) -> ModelClient | None:
         """Return the session's model, None where that is no language model."""
@@ -179,10 +176,7 @@ class CodingAgentBuilder:
 
     async def close(self) -> None:
         """Close the models, also when one of them fails. Close the agents first."""
-        models, self._models = list(self._models.values()), {}
-        async with AsyncExitStack() as stack:
-            for model in models:
-                stack.push_async_callback(model.aclose)
+        await self._models.close()
 
     # ---- parts -----------------------------------------------------------------------------------------------------
 

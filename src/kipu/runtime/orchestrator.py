@@ -13,6 +13,7 @@ from kipu.errors import SessionNotFoundError
 from kipu.manager.access import Verb
 from kipu.manager.manager import SessionManager
 from kipu.manager.session import Session
+from kipu.ports.model import ModelClient
 from kipu.ports.principal import Principal
 from kipu.runtime.agent import Agent
 
@@ -74,6 +75,11 @@ class Orchestrator:
         await session.refresh()
         return await self._kept_agent(session)
 
+    @property
+    def models(self) -> list[ModelClient]:
+        """Return the models that agents have now."""
+        return [kept.agent.parts.model for kept in self._agents.values()]
+
     async def cleanup_session(self, session_id: str) -> bool:
         """Close the session's agent and all it holds; False where it is in use, or there is none (B49)."""
         kept = self._agents.get(session_id)
@@ -95,6 +101,14 @@ class Orchestrator:
         finally:
             kept.users -= 1
             kept.used_s = self._monotonic_s()
+
+    async def close_erased(self) -> int:
+        """Close the agents of sessions that are gone, so that nothing of them is held or runs on; return how many (C20)."""
+        closed = 0
+        for session_id, kept in list(self._agents.items()):
+            if not kept.in_use and await self._manager.store.head(session_id) is None:
+                closed += await self.cleanup_session(session_id)
+        return closed
 
     async def evict_idle(self, *, but: str | None = None) -> int:
         """Close agents that are idle for too long, or too many, the one `but` left out; return how many."""

@@ -250,6 +250,7 @@ class Worker:
         for head in heads:
             if head.session_id not in self._running:
                 self.wake(head.session_id)
+        await self._orchestrator.close_erased()
         await self._orchestrator.evict_idle()
 
     async def _sweep_often(self) -> None:

@@ -117,7 +117,7 @@ class Reception:
 def arrival_of(event: UserMessageEvent) -> Arrival:
     """Return a stored message as the mailbox sees it; one without a policy, or with a newer one, is a `followup`."""
     busy = event.busy or {}
-    own = {name: value for name, value in busy.items() if name not in ("due_at", "behind")}
+    own = {name: value for name, value in busy.items() if name not in ("due_at", "behind", "wakes_at")}
     try:
         policy = BusyPolicy.from_json(own) if own else FOLLOWUP
     except InvalidBusyPolicyError:

@@ -136,6 +136,9 @@ def _waits(patch: _Patch, index: int, message: conversation.UserMessageEvent) ->
     if message.deliver:
         patch.of("insert_at").setdefault("undelivered", []).append(index)
     busy = message.busy or {}
+    wakes_at = busy.get("wakes_at")
+    if isinstance(wakes_at, str):  # it was parked then, and nothing came in between
+        patch.put(not_before=wakes_at)
     if "behind" not in busy:  # else what it stands behind is due before its quiet time is over
         due_at = busy.get("due_at")
         patch.put(quiet_until=due_at if isinstance(due_at, str) else None)

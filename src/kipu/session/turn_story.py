@@ -77,6 +77,7 @@ class TurnStory:
     spent_by_calls: list[dict[str, Any]] = field(default_factory=list)  # what results say that their calls used
     waits_for: list[str] = field(default_factory=list)  # while it is parked
     until: datetime | None = None
+    decided: ApprovalDecisionEvent | None = None  # the last one since it was taken up, a helper's too
     worked_s: float = 0.0  # before it was taken up the last time
     worked_since: datetime | None = None
     worked_until: datetime | None = None
@@ -112,7 +113,7 @@ def _steered(story: TurnStory, event: TurnSteeredEvent) -> None:
 
 def _resumed(story: TurnStory, event: TurnResumedEvent) -> None:
     story.resumed_in_vain += 1
-    story.waits_for, story.until = [], None
+    story.waits_for, story.until, story.decided = [], None, None
     if story.worked_since is not None and story.worked_until is not None:
         story.worked_s += max(0.0, (story.worked_until - story.worked_since).total_seconds())
     story.worked_since = event.timestamp
@@ -165,6 +166,7 @@ def _request(story: TurnStory, event: ApprovalRequestEvent) -> None:
 
 
 def _decision(story: TurnStory, event: ApprovalDecisionEvent) -> None:
+    story.decided = event
     for call in story.calls.values():
         if call.request is not None and call.request.approval_id == event.approval_id and call.decision is None:
             call.decision = event  # the first one is the one that counts

@@ -194,8 +194,8 @@ class TurnView:
             who = event.sender_id or event.channel or "somebody"
             self._screen.say(f"{who}> {text_of(event.content)}", style="green")
 
-    def _compacted(self, _event: CompactionEvent) -> None:
-        if self.is_shown:
+    def _compacted(self, event: CompactionEvent) -> None:
+        if self.is_shown and event.turn_id is not None:  # else /compact says more of it
             self._screen.say("older history was summarised; the log keeps all of it")
 
     def _note(self, event: NoteEvent) -> None:

@@ -62,8 +62,10 @@ class ControlLane:
 
     async def _above(self, session: Session) -> list[str]:
         """Let the turns go on that wait for a helper which is to stop, and return their sessions."""
-        story = await read_story(session)
-        return await tell_parents(self._manager, session, decision=why_on(story)) if session.head.parked else []
+        if not session.head.parked:
+            return []
+        why = why_on(await read_story(session), now_us=self._manager.now_us())
+        return await tell_parents(self._manager, session, decision=why) if why is not None else []
 
     async def queue(self, session_id: str, *, principal: Principal | None = None) -> list[QueuedMessage]:
         """Return what waits, in order of arrival, with policy and age."""
@@ -79,9 +81,9 @@ class ControlLane:
         """
         while True:
             session = await self._session(session_id, principal, Verb.WITHDRAW)
-            verb = await self._needed_for(session, seq, principal or self._manager.principal)
             if seq not in session.head.waiting:
                 raise ConflictError(session_id=session_id, expected=f"message {seq} waiting", actual="not waiting")
+            verb = await self._needed_for(session, seq, principal or self._manager.principal)
             settled = MessageSettledEvent(seqs=[seq], reason="cancelled")
             try:
                 _, stored = await session.append(

@@ -118,6 +118,9 @@ class Receiver:
             for verb in _verbs_of(reception, waiting, principal) if sender_chose else ():
                 await session.permit(verb, principal)
             batch = _batch(message, reception, policy=policy, open_turn=head.open_turn)
+            expires_us = arriving.expires_us()
+            if head.parked and expires_us is not None:  # nobody looks at a parked turn before it is due
+                batch[-1] = _waking(batch[-1], expires_us, not_before=head.not_before)
             try:
                 appended, stored = await session.append(
                     batch, principal=principal, expected_seq=last_seq, idempotency_key=key, verb=Verb.SEND
@@ -190,7 +193,7 @@ class Receiver:
 
 def _needs_no_look(policy: BusyPolicy) -> bool:
     """Return True when nothing of the session's state says what is appended: the short way of most messages."""
-    return policy.mode in ("followup", "steer") and policy.cap is None
+    return policy.mode in ("followup", "steer") and policy.cap is None and policy.ttl_ms is None
 
 
 def _verbs_of(reception: Reception, waiting: Sequence[Arrival], principal: Principal) -> set[Verb]:
@@ -238,6 +241,14 @@ def _batch(
     if reception.stop is not None and open_turn is not None:
         batch.append(StopRequestedEvent(turn_id=open_turn, mode=reception.stop))
     return [*batch, message.model_copy(update=changes)]
+
+
+def _waking(message: SessionEvent, expires_us: int, *, not_before: str | None) -> SessionEvent:
+    """Return the message so that it makes the parked turn due when it has waited too long, if that is not due before."""
+    wakes_at = utc_text_us(expires_us)
+    if not isinstance(message, UserMessageEvent) or (not_before is not None and not_before <= wakes_at):
+        return message
+    return message.model_copy(update={"busy": {**(message.busy or {}), "wakes_at": wakes_at}})
 
 
 def _merged(content: Content, merges: Sequence[Arrival]) -> Content:

@@ -152,9 +152,14 @@ async def tell_parents(manager: SessionManager, helper: Session, *, decision: Ap
     return [head.session_id, *await tell_parents(manager, parent, decision=decision)]
 
 
-def why_on(story: TurnStory) -> ApprovalDecisionEvent:
-    """Return what lets a parked turn go on: a person's decision, else what came instead of one."""
-    decisions = [call.decision for call in story.open_calls if call.decision is not None]
+def why_on(story: TurnStory, *, now_us: int) -> ApprovalDecisionEvent | None:
+    """Return what lets a parked turn go on for good: a person's decision, or what came instead of one; None for nothing yet."""
+    if story.decided is not None:
+        return story.decided
+    asked = [call.request for call in story.open_calls if call.request is not None and call.decision is None]
+    ends = [request.expires_at.timestamp() * 1e6 for request in asked if request.expires_at is not None]
+    is_over = any(end <= now_us for end in ends)
+    if story.stop_mode is None and not is_over:
+        return None
     instead = "the end of the waiting" if story.stop_mode is None else "a wish to stop"
-    none = ApprovalDecisionEvent(approval_id=(story.waits_for or [""])[0], decision="denied", by=instead)
-    return decisions[0] if decisions else none
+    return ApprovalDecisionEvent(approval_id=(story.waits_for or [""])[0], decision="denied", by=instead)

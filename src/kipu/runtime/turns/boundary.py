@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 from kipu.errors import ConflictError
 from kipu.events.boundary import NoteEvent
@@ -39,6 +40,23 @@ class Boundary:
             except ConflictError:  # something arrived in between: look again
                 continue
             return
+
+    async def expire(self, run: TurnRun) -> datetime | None:
+        """Settle what has waited too long while the turn is to park, and return when the next message has."""
+        while True:
+            await run.catch_up()
+            arrivals = await waiting_arrivals(run.session) if run.session.head.waiting else []
+            now_us = self._now_us()
+            gone = tuple(arrival.seq for arrival in arrivals if arrival.is_expired(now_us))
+            try:
+                if gone:
+                    settled = MessageSettledEvent(seqs=list(gone), reason="expired")
+                    await run.add(settled, expected_seq=run.session.history.last_seq)
+            except ConflictError:  # something arrived in between: look again
+                continue
+            left = [arrival.expires_us() for arrival in arrivals if arrival.seq not in gone]
+            first_us = min((expires_us for expires_us in left if expires_us is not None), default=None)
+            return None if first_us is None else datetime.fromtimestamp(first_us / 1_000_000, UTC)
 
     async def _joining(self, run: TurnRun) -> Joining:
         arrivals = await waiting_arrivals(run.session)

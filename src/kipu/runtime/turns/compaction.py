@@ -14,6 +14,7 @@ from kipu.events.boundary import CompactionEvent
 from kipu.events.conversation import UserMessageEvent
 from kipu.events.event import SessionEvent
 from kipu.events.turn import TurnStartedEvent, TurnSteeredEvent
+from kipu.manager.access import Verb
 from kipu.manager.loader import PAGE
 from kipu.manager.session import Session
 from kipu.memory.asking import SILENCE_S, ask_for_text
@@ -113,9 +114,10 @@ class Compaction:
     async def now(self, *, principal: Principal | None = None) -> CompactionEvent:
         """Summarise what is older than the newest part of the window, and append the summary under the lease.
 
-        The summary is made without the lease. Raises: InputError (there is nothing to summarise, or the history changed
-        meanwhile), ModelError; nothing was changed then.
+        The summary is made without the lease. Raises: SessionNotFoundError, AccessDeniedError (nobody was asked for a summary),
+        InputError (there is nothing to summarise, or the history changed meanwhile), ModelError; nothing was changed then.
         """
+        await self._session.permit(Verb.APPEND, principal)
         await self._session.refresh()
         event = await self._summarised()
         if event is None:

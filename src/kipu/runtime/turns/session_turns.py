@@ -78,8 +78,9 @@ class SessionTurns:
         """Go on with the open turn: with few of its likes at once, if it was taken up before and got nowhere."""
         turn = self._session.resumed_turn(principal=self._principal)
         story = await read_story(self._session)
-        if self._session.head.parked:
-            await tell_parents(self._manager, self._session, decision=why_on(story))
+        why = why_on(story, now_us=self._manager.now_us()) if self._session.head.parked else None
+        if why is not None:
+            await tell_parents(self._manager, self._session, decision=why)
         give_back = await self._quarantine.enter(story.resumed_in_vain)
         control.on_progress = give_back
         try:

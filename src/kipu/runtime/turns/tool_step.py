@@ -8,7 +8,7 @@ from datetime import datetime
 from itertools import groupby
 from typing import Any
 
-from kipu.errors import TurnStoppedError
+from kipu.errors import ConflictError, TurnStoppedError
 from kipu.events.conversation import ToolResultEvent
 from kipu.events.event import SessionEvent
 from kipu.events.turn import ApprovalDecisionEvent
@@ -31,10 +31,12 @@ class ToolStep:
         execution: ToolExecution,
         *,
         is_steered: Callable[[TurnRun], Awaitable[bool]],
+        expire: Callable[[TurnRun], Awaitable[datetime | None]],
     ) -> None:
         self._gate = gate
         self._execution = execution
         self._is_steered = is_steered
+        self._expire = expire
 
     async def settle(self, run: TurnRun) -> bool:
         """Run the open calls to their results; return False when the turn was parked for a person instead.
@@ -56,8 +58,8 @@ class ToolStep:
                 if await self._is_steered(run):
                     await self.skip(run)
                     return True
-                await self._park(run)
-                return False
+                if await self._park(run):
+                    return False
         return True
 
     async def close(self, run: TurnRun) -> None:
@@ -132,9 +134,10 @@ class ToolStep:
                 raise failure
         run.control.check()
 
-    async def _park(self, run: TurnRun) -> None:
+    async def _park(self, run: TurnRun) -> bool:
+        """Park until somebody decides, a question ends or a waiting message has waited too long; False if the log moved."""
         waits_for: list[str] = []
-        ends: list[datetime | None] = []
+        ends: list[datetime | None] = [await self._expire(run)]
         for call in run.story.open_calls:
             elsewhere = run.parked.get(call.id)
             if elsewhere is not None:
@@ -143,7 +146,12 @@ class ToolStep:
             elif call.request is not None:
                 waits_for.append(call.request.approval_id)
                 ends.append(call.request.expires_at)
-        await run.turn.park(waits_for, until=min((end for end in ends if end is not None), default=None))
+        until = min((end for end in ends if end is not None), default=None)
+        try:  # what comes in between has to be looked at: it may want to be settled before that
+            await run.turn.park(waits_for, until=until, expected_seq=run.session.history.last_seq)
+        except ConflictError:
+            return False
+        return True
 
 
 def _waits(run: TurnRun, call: OpenCall) -> bool:
