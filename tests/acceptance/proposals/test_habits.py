@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from kipu.memory.memory import Memory
 from kipu.ports.memory import FactQuery
 from kipu.proposals.evidence import standing_of
 from kipu.proposals.target import Target
+from kipu.session.patch import WORKSPACE
 from kipu.wiring import open_memory
 from tests.acceptance.proposals.ledger_place import PROJECT, LedgerPlace
 
@@ -36,7 +38,8 @@ async def memory(manager: SessionManager, store_url: str) -> AsyncIterator[Memor
 async def taught(manager: SessionManager, memory: Memory, key: str, *lines: str) -> Consolidated | None:
     """Let a session that works in the project say these lines, and take it into memory."""
     session = await manager.get_or_create(key)
-    await session.set_metadata(**{"kipu.workspace": {"kind": "directory", "path": PROJECT}})
+    place: dict[str, Any] = {WORKSPACE: {"kind": "directory", "path": PROJECT}}
+    await session.set_metadata(**place)
     for line in lines:
         await session.add_event(UserMessageEvent(content=line))
         await session.add_event(AgentMessageEvent(content="Noted."))

@@ -351,7 +351,10 @@ async def test_narrower_scope_counts(manager: SessionManager) -> None:
             made = await place.propose(given, kind=kind, scope=scope, name=name)
             await place.desk().approve(made.proposal.proposal_id, is_untried=True)
     here = await source.learned(place.owner, project=PROJECT)
-    assert (here.skills, here.memory_policy) == ({"greet": "# Theirs."}, MemoryPolicy(recalls=False, min_confidence=0.7))
+    assert (here.skills, here.memory_policy) == (
+        {"greet": "# Theirs."},
+        MemoryPolicy(recalls=False, min_confidence=0.7),
+    )
     assert here.section().index("Mine.") < here.section().index("In this project:\n\nTheirs.")
     elsewhere = await source.learned(place.owner, project="/work/other")
     assert (elsewhere.instructions, elsewhere.skills) == ({"user": "Mine."}, {"greet": "# Mine."})
