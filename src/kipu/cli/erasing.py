@@ -99,7 +99,7 @@ class _Erasing:
 
         async def work(manager: SessionManager, progress: Any) -> Receipt:
             return await manager.erase_person(
-                Principal(person, tenant), progress=progress, principal=_operator(tenant), **self._options
+                Principal(person, tenant), progress=progress, principal=operator(tenant), **self._options
             )
 
         return await self._run(work)
@@ -120,7 +120,8 @@ class _Erasing:
         return receipt
 
 
-def _operator(tenant: str) -> Principal:
+def operator(tenant: str) -> Principal:
+    """Return whom the command line acts for where it is about other people: whoever has the store's files may."""
     from kipu.ports.principal import LOCAL_ID, Principal
 
     return Principal(LOCAL_ID, tenant, frozenset({"admin"}))
@@ -184,7 +185,7 @@ async def _receipts(invocation: Invocation, session: str | None, *, person: str 
 
     async with invocation.manager() as manager:
         of = None if person is None else Principal(person, tenant)
-        found = await manager.receipts(session_id=session, person=of, principal=_operator(tenant))
+        found = await manager.receipts(session_id=session, person=of, principal=operator(tenant))
     if not found and (session is not None or person is not None):
         raise SessionNotFoundError(session_id=session or f"those of {person}")
     if invocation.json:

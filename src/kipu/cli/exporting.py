@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kipu.cli.completion import complete_session
+from kipu.cli.exit_code import ExitCode
 from kipu.cli.invocation import Invocation, begin
 from kipu.cli.options import JsonOption, StoreOption
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from kipu.manager.session import Session
+    from kipu.security.redaction.redactor import Redactor
 
 app = typer.Typer(add_completion=False)
 
@@ -51,8 +54,12 @@ def export(
     every: Annotated[
         bool, typer.Option("--all", help="Every session, one file each, into the folder of --output.")
     ] = False,
+    person: Annotated[
+        str | None, typer.Option("--person", metavar="ID", help="All that this person owns, as one ZIP archive.")
+    ] = None,
+    tenant: Annotated[str, typer.Option("--tenant", metavar="T", help="The tenant of the person.")] = "",
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where to (default: stdout).")
+        Path | None, typer.Option("--output", "--to", "-o", metavar="FILE", help="Where to (default: stdout).")
     ] = None,
     form: Annotated[
         Format | None, typer.Option("--format", "-f", help="Default: what the file's ending says, else jsonl.")
@@ -63,12 +70,25 @@ def export(
     inline_blobs: Annotated[
         bool, typer.Option("--inline-blobs", help="Put big values into the lines (jsonl).")
     ] = False,
+    redact: Annotated[
+        bool | None,
+        typer.Option("--redact/--no-redact", help="Leave secrets out (default: what the setting redaction says)."),
+    ] = None,
     store: StoreOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Write a session as JSON lines (which kipu import reads), as Markdown, or as one HTML page without scripts."""
-    if (session is None) == (not every):
-        raise typer.BadParameter("give one session, or --all")
+    """Write a session as JSON lines (which kipu import reads), as Markdown, or as one HTML page without scripts.
+
+    With --person, all of a person's sessions in all three forms, their blobs and memory, as one archive that kipu import reads.
+    """
+    if (session is not None) + every + (person is not None) != 1:
+        raise typer.BadParameter("give one session, --all, or --person")
+    if person is not None:
+        if output is None or form is not None or blobs is not None or inline_blobs:
+            raise typer.BadParameter("--person writes one archive of every form: --to FILE, and no other form")
+        invocation = begin(context, store=store, json=json)
+        invocation.run(_export_person(invocation, person, tenant=tenant, path=output))
+        return
     if every and output is None:
         raise typer.BadParameter("--all needs a folder: --output FOLDER")
     if json and output is None:
@@ -78,12 +98,61 @@ def export(
     for folder in (output if every else None, blobs):
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
-    work = _Export(invocation, chosen, blobs=blobs, inline_blobs=inline_blobs)
+    redactor = _redactor(invocation, redact)
+    work = _Export(invocation, chosen, blobs=blobs, inline_blobs=inline_blobs, redactor=redactor)
     invocation.run(work.every(output or Path()) if every else work.one(session or "", output))
 
 
+async def _export_person(invocation: Invocation, person: str, *, tenant: str, path: Path) -> None:
+    from dataclasses import asdict
+
+    from kipu.cli.erasing import operator
+    from kipu.cli.memory_place import opened_memory
+    from kipu.cli.progress import progress_bar
+    from kipu.interop.export_person import export_person
+    from kipu.ports.principal import Principal
+
+    output = invocation.output
+    async with invocation.manager() as manager, opened_memory(invocation, manager) as memory:
+        with progress_bar(output, "exporting", unit="sessions") as bar:
+
+            def moved(done: int, total: int) -> None:
+                bar.expect(total)
+                bar.done(done)
+
+            whose = Principal(person, tenant)
+            done = await export_person(manager, whose, path, memory=memory, progress=moved, principal=operator(tenant))
+    for session_id, code in done.unreadable.items():
+        output.say(f"{session_id} is not in it: it cannot be read [{code}]", style="red")
+    if output.json:
+        output.emit({**asdict(done), "file": str(path)})
+    else:
+        told = f"{done.sessions} sessions, {done.events} events, {done.blobs} blobs, {done.facts} facts"
+        output.say(f"{told}, {done.elsewhere} messages elsewhere → {path} ({done.bytes} bytes)")
+    if done.unreadable:
+        raise typer.Exit(ExitCode.FAILURE)
+
+
+def _redactor(invocation: Invocation, wanted: bool | None) -> Redactor | None:
+    """Return what takes secrets out of what was stored before it was taken out at once, or elsewhere."""
+    from kipu.cli.redaction_settings import redactor_of
+
+    if wanted is False or (wanted is None and invocation.settings["redaction"] == "off"):
+        return None
+    return redactor_of(invocation.settings, os.environ)
+
+
 class _Export:
-    def __init__(self, invocation: Invocation, form: Format, *, blobs: Path | None, inline_blobs: bool) -> None:
+    def __init__(
+        self,
+        invocation: Invocation,
+        form: Format,
+        *,
+        blobs: Path | None,
+        inline_blobs: bool,
+        redactor: Redactor | None,
+    ) -> None:
+        self._redactor = redactor
         self._invocation = invocation
         self._form = form
         self._blobs = blobs
@@ -147,21 +216,21 @@ class _Export:
         if self._form is Format.MARKDOWN:
             from kipu.interop.export_markdown import export_markdown
 
-            return export_markdown(session)
+            return export_markdown(session, redactor=self._redactor)
         if self._form is Format.HTML:
             from kipu.interop.export_html import export_html
 
-            return export_html(session)
+            return export_html(session, redactor=self._redactor)
         from kipu.interop.export_jsonl import export_jsonl
 
-        return export_jsonl(session, inline_blobs=self._inline_blobs)
+        return export_jsonl(session, inline_blobs=self._inline_blobs, redactor=self._redactor)
 
     async def _write_blobs(self, session: Session) -> int:
         if self._blobs is None:
             return 0
         from kipu.interop.export_jsonl import export_blobs
 
-        return await export_blobs(session, directory=self._blobs)
+        return await export_blobs(session, directory=self._blobs, redactor=self._redactor)
 
 
 def _everything() -> Any:

@@ -7,6 +7,7 @@
     │   ├── InvalidSessionKeyError
     │   ├── InvalidQueryError
     │   ├── ImportFormatError
+    │   │   └── PersonArchiveError
     │   ├── MessageRejectedError
     │   ├── InvalidBusyPolicyError
     │   ├── ApprovalNotFoundError
@@ -127,6 +128,7 @@ from kipu.errors.inputs import (
     KeySourceError,
     MessageRejectedError,
     MissingExtraError,
+    PersonArchiveError,
     StoreUrlError,
 )
 from kipu.errors.kipu_error import KipuError
@@ -267,6 +269,7 @@ __all__ = [
     "PathNotFoundError",
     "PathOutsideError",
     "PathTwinError",
+    "PersonArchiveError",
     "ProposalDecidedError",
     "ProposalMovedError",
     "ProposalNotFoundError",

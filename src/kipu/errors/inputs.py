@@ -41,6 +41,12 @@ class ImportFormatError(InputError):
     code = "import_format"
 
 
+class PersonArchiveError(ImportFormatError):
+    """{source} is refused, for its entry {entry!r}: {reason}. Nothing was written; only what `kipu export --person` makes is read."""
+
+    code = "person_archive"
+
+
 class MessageRejectedError(InputError):
     """Session {session_id!r} did not take the message: {reason} (turn {active_turn}). Try again in {retry_after_s} s."""
 

@@ -36,7 +36,7 @@ class SessionBusyError(SessionError):
 
 
 class SessionForkedError(SessionError):
-    """Session {session_id!r} has forks that need its events: {forks}. Erase them too (cascade), let them stand alone (detach), or keep it."""
+    """Session {session_id!r} has forks that need its events: {forks}. Erase them too (cascade), let them stand alone (detach)."""
 
     code = "session_forked"
 

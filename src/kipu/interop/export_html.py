@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from html import escape
+from typing import TYPE_CHECKING
 
 from kipu.interop.printable import printable, printable_line
-from kipu.interop.transcript import Entry, Fold, entries, facts
+from kipu.interop.transcript import Entry, Fold, entries, facts, title_of
 from kipu.manager.session import Session
 from kipu.ports.principal import Principal
+
+if TYPE_CHECKING:
+    from kipu.security.redaction.redactor import Redactor
 
 # No script, no request, no frame, no form: whatever the session says, the page can only be read.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
@@ -32,11 +36,13 @@ summary { cursor: pointer; color: var(--soft); }
 """
 
 
-async def export_html(session: Session, *, principal: Principal | None = None) -> AsyncIterator[bytes]:
+async def export_html(
+    session: Session, *, redactor: Redactor | None = None, principal: Principal | None = None
+) -> AsyncIterator[bytes]:
     """Yield the page as UTF-8, entry by entry. All text is escaped and control characters are written out."""
     head = session.head
-    title = _line(head.display_title)
-    rows = "".join(f"<dt>{_line(name)}</dt><dd>{_line(value)}</dd>\n" for name, value in facts(head))
+    title = _line(title_of(head, redactor=redactor))
+    rows = "".join(f"<dt>{_line(name)}</dt><dd>{_line(value)}</dd>\n" for name, value in facts(head, redactor=redactor))
     yield (
         f'<!doctype html>\n<html lang="und">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
@@ -44,7 +50,7 @@ async def export_html(session: Session, *, principal: Principal | None = None) -
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{title}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>\n<dl>\n{rows}</dl>\n"
     ).encode()
-    async for entry in entries(session, principal=principal):
+    async for entry in entries(session, redactor=redactor, principal=principal):
         yield _entry(entry).encode()
     yield b"</body>\n</html>\n"
 

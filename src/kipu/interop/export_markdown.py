@@ -4,27 +4,33 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
 
 from kipu.interop.printable import printable, printable_line
-from kipu.interop.transcript import Entry, Fold, entries, facts
+from kipu.interop.transcript import Entry, Fold, entries, facts, title_of
 from kipu.manager.session import Session
 from kipu.ports.principal import Principal
+
+if TYPE_CHECKING:
+    from kipu.security.redaction.redactor import Redactor
 
 _FENCE = re.compile(r" {0,3}(?P<fence>`{3,}|~{3,})(?P<info>.*)")
 _SPECIAL = re.compile(r"([\\`*_\[\]<>#|&!])")
 
 
-async def export_markdown(session: Session, *, principal: Principal | None = None) -> AsyncIterator[bytes]:
+async def export_markdown(
+    session: Session, *, redactor: Redactor | None = None, principal: Principal | None = None
+) -> AsyncIterator[bytes]:
     """Yield the transcript as UTF-8, entry by entry.
 
     Messages stand as quotations, so that nothing said in them can pass for the transcript's own headings; HTML in them is
     escaped, and control characters are written out. Arguments and results are folded code blocks.
     """
     head = session.head
-    lines = [f"# {_inline(head.display_title)}", ""]
-    lines += [f"- **{name}**: {_inline(value)}" for name, value in facts(head)]
+    lines = [f"# {_inline(title_of(head, redactor=redactor))}", ""]
+    lines += [f"- **{name}**: {_inline(value)}" for name, value in facts(head, redactor=redactor)]
     yield ("\n".join(lines) + "\n").encode()
-    async for entry in entries(session, principal=principal):
+    async for entry in entries(session, redactor=redactor, principal=principal):
         yield _entry(entry).encode()
 
 

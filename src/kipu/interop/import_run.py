@@ -122,7 +122,7 @@ class ImportRun:
                 self._set_aside(offset, piece.length, reason=f"another event has its number {at}")
             return
         if isinstance(incoming.event, SessionInitEvent):
-            raise InvalidEventError(event_type="session_init", reason="the session has begun already")
+            incoming = self._inner_beginning(source, incoming, at)
         if not await self._reach(source, at):
             self._set_aside(offset, piece.length, reason=f"its number {at} is far beyond {target.next_seq}")
             return
@@ -153,6 +153,16 @@ class ImportRun:
         await target.begin()
         await target.put(self._with_blobs(first))
         source.target = target
+
+    def _inner_beginning(self, source: _Source, incoming: Incoming, at: int) -> Incoming:
+        """Return the beginning of a fork that stands alone, behind what it took over (EV-19)."""
+        before = incoming.event.model_dump(exclude_none=True)
+        fork = before.get("forked_from")
+        if not source.numbered or fork is None or fork["seq"] != at - 1:
+            raise InvalidEventError(event_type="session_init", reason="the session has begun already")
+        origin = self._origin(source)
+        changes = beginning_changes(self._principal, origin=origin, before=before, forked_from=fork)
+        return source.maker.beginning(incoming, changes=changes)
 
     def _origin(self, source: _Source) -> dict[str, Any]:
         name, source_id = normalise([self._source.path.name, source.source_id])[0]
@@ -193,7 +203,7 @@ class ImportRun:
             data = _blob_file(self._blobs / digest)
             if data is not None and hashlib.sha256(data).hexdigest() == digest:
                 found[digest] = data
-        return with_blobs(incoming, found)
+        return with_blobs(incoming, found, redactor=self._manager.redactor)
 
     # ---- what is no event ------------------------------------------------------------------------------------------
 

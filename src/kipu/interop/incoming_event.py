@@ -8,21 +8,25 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from kipu.errors import InvalidEventError
 from kipu.events import ids
 from kipu.events.boundary import MetadataChangedEvent, NoteEvent, SessionInitEvent
-from kipu.events.codec import encode_body, event_from_fields
+from kipu.events.codec import body_fields, encode_body, event_from_fields
 from kipu.events.conversation import AgentMessageEvent, ToolResultEvent, UserMessageEvent
 from kipu.events.event import ENVELOPE, SessionEvent, utc_text
 from kipu.events.normalise import Change, normalise, note_changes
 from kipu.interop.event_line import INLINE_BLOBS, blob_digests, is_digest
 from kipu.manager.big_values import move_media, move_result
+from kipu.manager.redacting import redact_arrival
 from kipu.manager.writer import EventWriter
 from kipu.ports.store import Record
+
+if TYPE_CHECKING:
+    from kipu.security.redaction.redactor import Redactor
 
 RAW_NOTE = "kipu.import.raw"
 _LONGEST_NAME = 200
@@ -141,12 +145,17 @@ class EventMaker:
     def _incoming(
         self, event: SessionEvent, body: dict[str, Any] | None, *, blobs: Mapping[str, bytes], v: int | None = None
     ) -> Incoming:
+        redactor = self._writer.redactor
+        if redactor is not None:
+            redacted = redact_arrival(redactor, event, body_fields(event) if body is None else body, blobs=blobs)
+            event, body, blobs = redacted or (event, body, blobs)
         moved, more = _without_big_values(event)
+        plain = encode_body(moved) if body is None or moved is not event else orjson.dumps(body)
         record = Record(
             event_id=event.event_id,
             event_type=event.event_type,
             timestamp=utc_text(event.timestamp or datetime.fromisoformat(self.last_time)),
-            body=encode_body(moved) if body is None or moved is not event else orjson.dumps(body),
+            body=plain,
             tokens=self._writer.tokens_of(moved),
             turn_id=event.turn_id,
             trace_id=event.trace_id,
@@ -156,9 +165,17 @@ class EventMaker:
         return Incoming(moved, record, {**blobs, **more})
 
 
-def with_blobs(incoming: Incoming, blobs: Mapping[str, bytes]) -> Incoming:
-    """Return the event with more blobs to keep for it."""
-    return replace(incoming, blobs={**blobs, **incoming.blobs}) if blobs else incoming
+def with_blobs(incoming: Incoming, blobs: Mapping[str, bytes], *, redactor: Redactor | None = None) -> Incoming:
+    """Return the event with more blobs to keep for it, without the secrets that a `redactor` finds in them."""
+    if not blobs:
+        return incoming
+    if redactor is not None:
+        redacted = redact_arrival(redactor, incoming.event, orjson.loads(incoming.record.body), blobs=blobs)
+        if redacted is not None:
+            event, fields, blobs = redacted
+            record = incoming.record._replace(body=orjson.dumps(fields))
+            incoming = replace(incoming, event=event, record=record)
+    return replace(incoming, blobs={**blobs, **incoming.blobs})
 
 
 def referred(incoming: Incoming) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -12,9 +12,13 @@ from kipu.events import boundary, conversation, turn
 from kipu.events.codec import body_fields
 from kipu.events.content import Content, MediaPart, TextPart
 from kipu.events.event import SessionEvent, utc_text
+from kipu.manager.redacting import redact_event
 from kipu.manager.session import Session
 from kipu.ports.head import Head
 from kipu.ports.principal import Principal
+
+if TYPE_CHECKING:
+    from kipu.security.redaction.redactor import Redactor
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +42,25 @@ class Entry:
     folds: tuple[Fold, ...] = ()
 
 
-async def entries(session: Session, *, principal: Principal | None = None) -> AsyncIterator[Entry]:
-    """Yield the entries of a session, oldest first; undone ones too, with a mark where they were undone."""
+async def entries(
+    session: Session, *, redactor: Redactor | None = None, principal: Principal | None = None
+) -> AsyncIterator[Entry]:
+    """Yield the entries of a session, oldest first; undone ones too, with a mark where they were undone.
+
+    With a `redactor` they are without the secrets that it finds.
+    """
     async for event in session.events(principal=principal):
-        entry = entry_of(event)
+        entry = entry_of(event if redactor is None else redact_event(redactor, event))
         if entry is not None:
             yield entry
 
 
-def facts(head: Head) -> list[tuple[str, str]]:
+def title_of(head: Head, *, redactor: Redactor | None = None) -> str:
+    """Return a session's title as it is exported."""
+    return head.display_title if redactor is None else str(redactor.redact(head.display_title, places=False).value)
+
+
+def facts(head: Head, *, redactor: Redactor | None = None) -> list[tuple[str, str]]:
     """Return what stands at the top: names and values."""
     given = [
         ("Session", head.session_id),
@@ -58,6 +72,8 @@ def facts(head: Head) -> list[tuple[str, str]]:
         ("Forked from", f"{head.forked_from} at {head.base_seq}" if head.forked_from else ""),
         ("Events", str(head.event_count)),
     ]
+    if redactor is not None:
+        given = [(name, str(redactor.redact(value, places=False).value)) for name, value in given]
     return [(name, value) for name, value in given if value]
 
 
