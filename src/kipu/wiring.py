@@ -25,11 +25,14 @@ if TYPE_CHECKING:
     from kipu.context.policy import WindowPolicy
     from kipu.manager.erasing.eraser import Surroundings
     from kipu.manager.manager import SessionManager
+    from kipu.manager.redacting import RedactorSource
     from kipu.memory.memory import Memory
+    from kipu.ports.cipher import StoreKeys
     from kipu.ports.erasure import ErasurePlace
-    from kipu.ports.memory import MemoryErasure
+    from kipu.ports.memory import MemoryErasure, MemoryStore
     from kipu.ports.model import ModelClient
     from kipu.runtime.agent_builder import AgentSettings, MoreTools, OpenModel
+    from kipu.runtime.observer import TurnObserver
     from kipu.runtime.runtime import Runtime
     from kipu.sealing.converting import StorePlace
     from kipu.security.key_finder import KeyFinder
@@ -41,9 +44,9 @@ TOKEN_COUNTERS = ("estimate", "exact")
 DURABILITIES = ("fsync", "buffered", "os")
 _URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<place>[^?]*)(\?(?P<query>.*))?", re.DOTALL)
 _SEALING = {"encrypt", "chain", "fields"}
-_COMMON = {"durability", *_SEALING}
+_COMMON = {"durability", "archive", *_SEALING}
 _SETTINGS = {
-    "memory": {*_SEALING},
+    "memory": {"archive", *_SEALING},
     "sqlite": {*_COMMON, "network", "fallback"},
     "jsonl": {*_COMMON, "segment_bytes", "network"},
 }
@@ -170,7 +173,7 @@ def store_place(url: str) -> StorePlace:
         elsewhere = StoreUrl(f"{parsed.kind}:///{path}", parsed.kind, path, settings)
         return await _open_plain(elsewhere, clock=clock, liveness=liveness)
 
-    return StorePlace(url, parsed.kind, path=parsed.path, open_plain=open_plain)
+    return StorePlace(url, parsed.kind, path=parsed.path, open_plain=open_plain, beside=_convert_memory_beside)
 
 
 async def look_inside(url: str, question: Callable[[EventStore], Awaitable[T]]) -> T:
@@ -217,9 +220,25 @@ async def _open_unsealed(parsed: StoreUrl, *, clock: Clock, liveness: Liveness) 
     return store
 
 
+def archive_url(parsed: StoreUrl) -> str | None:
+    """Return where a store's archives are by default: what `archive=` says, else a folder beside it; None where it has no place."""
+    if parsed.settings.get("archive"):
+        return parsed.settings["archive"]
+    return None if parsed.kind == "memory" else str(parsed.path.with_name(f"{parsed.path.name}.archive"))
+
+
 async def _open_plain(parsed: StoreUrl, *, clock: Clock, liveness: Liveness) -> EventStore:
+    from kipu.manager.lifecycle.archive_backed import ArchiveBackedStore
+
+    kept = await _open_kept(parsed, clock=clock, liveness=liveness)
+    return ArchiveBackedStore(kept, default_url=archive_url(parsed))
+
+
+async def _open_kept(parsed: StoreUrl, *, clock: Clock, liveness: Liveness) -> EventStore:
     url = parsed.text
-    settings: dict[str, Any] = {name: value for name, value in parsed.settings.items() if name not in _SEALING}
+    settings: dict[str, Any] = {
+        name: value for name, value in parsed.settings.items() if name not in {"archive", *_SEALING}
+    }
     fallback = settings.pop("fallback", None)
     if parsed.kind == "memory":
         from kipu.stores.memory import MemoryStore
@@ -237,8 +256,9 @@ async def _open_plain(parsed: StoreUrl, *, clock: Clock, liveness: Liveness) -> 
         return await SqliteStore.open(parsed.path, clock=clock, liveness=liveness, **settings)
     from kipu.stores.fallback import FallbackStore
     from kipu.stores.sqlite.connection import holds_nothing
+    from kipu.stores.wrapper import innermost
 
-    spool = await open_store(fallback, clock=clock, liveness=liveness)
+    spool = innermost(await open_store(fallback, clock=clock, liveness=liveness))
 
     async def primary() -> EventStore:
         return await SqliteStore.open(parsed.path, clock=clock, liveness=liveness, **settings)
@@ -297,7 +317,7 @@ async def open_manager(
     policy: WindowPolicy | None = None,
     counter: TokenCounter | str = "estimate",
     clock: Clock | None = None,
-    redactor: Redactor | None = None,
+    redactor: RedactorSource = None,
     find_keys: KeyFinder | None = None,
     workspaces: Path | None = None,
     **settings: Any,
@@ -374,31 +394,47 @@ def memory_path(parsed: StoreUrl) -> Path | None:
     return None if parsed.kind == "memory" else parsed.path.with_name(f"{parsed.path.name}.memory")
 
 
+def memory_store_of(url: str, store: EventStore) -> MemoryStore:
+    """Return what keeps the memory of the store at `url`: sealed with the store's keys where it is encrypted."""
+    from kipu.memory.opening import open_memory_store
+
+    return open_memory_store(memory_path(StoreUrl.parse(url)), keys=_keys_of(store))
+
+
+def _keys_of(store: EventStore) -> StoreKeys | None:
+    from kipu.stores.encrypted import EncryptedStore
+    from kipu.stores.wrapper import WrappedStore
+
+    while isinstance(store, WrappedStore) and not isinstance(store, EncryptedStore):
+        store = store.inner
+    return store.store_keys if isinstance(store, EncryptedStore) else None
+
+
+async def _convert_memory_beside(old: EventStore, new: EventStore, *, path: Path, new_path: Path) -> None:
+    """Seal the memory of a store that is being encrypted, beside its copy; of one that is being decrypted, unseal it."""
+    from kipu.memory.moving import convert_memory
+
+    memory, new_memory = (place.with_name(f"{place.name}.memory") for place in (path, new_path))
+    await convert_memory(memory, new_memory, keys=_keys_of(old), new_keys=_keys_of(new))
+
+
 def open_memory(
     manager: SessionManager, url: str | None = None, *, clock: Clock | None = None, **options: Any
 ) -> Memory:
     """Return the memory of `manager`'s store, which is at `url`; close its `store` with the manager's.
 
-    Where the store is encrypted its memory is sealed with the store's keys; one that was kept before is sealed now. `options`
-    are those of `Memory`: model_for, policy, recall_policy. Raises: StoreSealedError (the memory is sealed, the store is not).
+    `options` are those of `Memory`: model_for, policy, recall_policy. What it is asked raises EncryptionError where the memory is
+    sealed and the store is not, or the other way round.
     """
     from kipu.memory.memory import Memory
-    from kipu.memory.opening import open_memory_store
     from kipu.proposals.habits import HabitProposals
     from kipu.proposals.inbox import ProposalInbox
     from kipu.proposals.learned import LearnedSource
     from kipu.proposals.ledger import Ledgers
-    from kipu.stores.encrypted import EncryptedStore
-    from kipu.stores.wrapper import WrappedStore
 
-    path = memory_path(StoreUrl.parse(url or default_store_url(os.environ)))
-    store: EventStore = manager.store
-    while isinstance(store, WrappedStore) and not isinstance(store, EncryptedStore):
-        store = store.inner
-    keys = store.store_keys if isinstance(store, EncryptedStore) else None
-    ledgers = Ledgers(manager)
+    store, ledgers = memory_store_of(url or default_store_url(os.environ), manager.store), Ledgers(manager)
     options.setdefault("policies", LearnedSource(ledgers))  # what people approved counts, whoever takes in or recalls
-    memory = Memory(manager, open_memory_store(path, keys=keys), clock=clock or SystemClock(), **options)
+    memory = Memory(manager, store, clock=clock or SystemClock(), **options)
     memory.worker.tell(HabitProposals(ledgers, ProposalInbox(ledgers, mint=manager.mint)).take)
     return memory
 
@@ -434,12 +470,17 @@ def open_runtime(
         folder = default_workspaces_folder(os.environ.get("XDG_DATA_HOME"), os.environ.get("HOME"))
         settings = AgentSettings(folder)
     feed = LiveFeed()
+    observer: TurnObserver = feed
+    if manager.redactor is not None:
+        from kipu.runtime.redacted_news import RedactedNews
+
+        observer = RedactedNews(feed, manager.redactor)
     builder = CodingAgentBuilder(
         manager,
         settings,
         open_model=open_model or find_and_open,
         clock=clock or SystemClock(),
-        observer=feed,
+        observer=observer,
         more_tools=more_tools,
         memory=memory,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from kipu.context.item import Item
@@ -71,6 +72,10 @@ class Journal:
                 appended, stored = await self._commit([*self._unrecorded(wakes=False), *prepared], **how)
             if appended.duplicate:
                 stored = await self._first_outcome(appended)
+            elif not wakes and self._wakes(prepared):
+                # Somebody put the session aside, and this process has only now read of it.
+                with suppress(LeaseRequiredError):
+                    await self._commit(self._unrecorded(wakes=True), token=token)
             return appended, stored[-len(prepared) :]
 
     async def save(self) -> None:

@@ -291,7 +291,7 @@ class Index:
         """Return every key of a session that is still remembered, with its batch and when it came."""
         number = head_table.number_of(self._open, session_id)
         sql = "SELECT key, first_seq, last_seq, at_us FROM idempotency WHERE session = ? ORDER BY first_seq"
-        rows = self.sql(sql, (number,)).fetchall()
+        rows: list[Any] = self.sql(sql, (number,)).fetchall()
         return [KeyPlace(str(row[0]), int(row[1]), int(row[2]), iso_from_us(int(row[3]))) for row in rows]
 
     def remember(self, session_id: str, keys: Sequence[KeyPlace], *, now_us: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -100,8 +100,11 @@ def read_page(
     opened.stand_on(view.row.get(FLOOR, 0))
     shared: int = view.row.get(SHARED_SEQ, 0)
     border: int = max(shared, view.row.get(RETURNED_SEQ, 0))
-    own = partial(opened.pages.page, view)
-    parts = [(0, shared, opened.shared.page), (shared, border, opened.returned.page), (border, until, own)]
+    parts: list[tuple[int, int, Callable[..., list[StoredEvent]]]] = [
+        (0, shared, opened.shared.page),
+        (shared, border, opened.returned.page),
+        (border, until, partial(opened.pages.page, view)),
+    ]
     found: list[StoredEvent] = []
     for start, end, page in reversed(parts) if backwards else parts:
         low, high, room = max(after, start), min(until, end), limit - len(found)
