@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import apsw
 
 from kipu.ports.store import Record, StoredEvent
+from kipu.stores.event_row import FIELDS, event_of, row_of
 from kipu.stores.follow import FollowPage
 
-_FIELDS = "seq, event_id, event_type, timestamp, tokens, turn_id, trace_id, principal, v, crc, body"
+_FIELDS = ", ".join(FIELDS)
 _INSERT = f"INSERT INTO events(session, {_FIELDS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _ADOPT = f"INSERT INTO events(id, session, {_FIELDS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _BRING_BACK = _ADOPT.replace("INSERT", "INSERT OR IGNORE", 1)
@@ -33,9 +33,8 @@ def insert(
 ) -> None:
     """Add records as the events from `first_seq` on."""
     seq = first_seq
-    for event_id, event_type, timestamp, body, tokens, turn_id, trace_id, principal, v, _ in records:
-        envelope = (seq, event_id, event_type, timestamp, tokens, turn_id, trace_id, principal, v)
-        connection.execute(_INSERT, (number, *envelope, _checksum(session_id, envelope, body), body))
+    for record in records:
+        connection.execute(_INSERT, (number, *row_of(session_id, seq, record)))
         seq += 1
 
 
@@ -50,20 +49,15 @@ def adopt(
 ) -> None:
     """Take in shared events, out of sight."""
     seq = first_seq
-    for event_id, event_type, timestamp, body, tokens, turn_id, trace_id, principal, v, _ in records:
-        envelope = (seq, event_id, event_type, timestamp, tokens, turn_id, trace_id, principal, v)
-        place = old_place(number, seq)
-        connection.execute(_ADOPT, (place, -number, *envelope, _checksum(session_id, envelope, body), body))
+    for record in records:
+        connection.execute(_ADOPT, (old_place(number, seq), -number, *row_of(session_id, seq, record)))
         seq += 1
 
 
 def bring_back(connection: apsw.Connection, number: int, *, session_id: str, events: Sequence[StoredEvent]) -> None:
     """Take in, out of sight, events that were let go of; those that are there already stay."""
     for seq, _, record in events:
-        event_id, event_type, timestamp, body, tokens, turn_id, trace_id, principal, v, _ = record
-        envelope = (seq, event_id, event_type, timestamp, tokens, turn_id, trace_id, principal, v)
-        values = (old_place(number, seq), -number, *envelope, _checksum(session_id, envelope, body), body)
-        connection.execute(_BRING_BACK, values)
+        connection.execute(_BRING_BACK, (old_place(number, seq), -number, *row_of(session_id, seq, record)))
 
 
 def old_place(number: int, seq: int) -> int:
@@ -83,7 +77,7 @@ def read(
     found: list[StoredEvent] = []
     try:
         for row in connection.execute(_FORWARDS + " DESC" * backwards, (number, after, until)):
-            event = _event(session_id, row)
+            event = event_of(session_id, row)
             if event is not None:
                 found.append(event)
                 if len(found) == limit:
@@ -120,13 +114,13 @@ def read_one(connection: apsw.Connection, number: int, *, session_id: str, seq: 
         row = connection.execute(_ONE, (number, seq)).fetchone()
     except (apsw.CorruptError, UnicodeDecodeError):
         return None
-    return None if row is None else _event(session_id, row)
+    return None if row is None else event_of(session_id, row)
 
 
 def committed_after(connection: apsw.Connection, place: int, *, limit: int) -> FollowPage[int]:
     """Return what was committed after a place, of all sessions; damaged events are passed over, however many there are."""
     rows: list[Any] = connection.execute(_COMMITTED, (place, limit)).fetchall()
-    events = [_event(row[1], row[2:]) for row in rows]
+    events = [event_of(row[1], row[2:]) for row in rows]
     found = [event for event in events if event is not None]
     return FollowPage(found, int(rows[-1][0]) if rows else place, len(rows) == limit)
 
@@ -158,20 +152,3 @@ def remove_session(connection: apsw.Connection, number: int) -> int:
         (newest + 1,),
     )
     return removed
-
-
-def _event(session_id: str, row: Sequence[Any]) -> StoredEvent | None:
-    *envelope, crc, body = row
-    if type(body) is not bytes or crc != _checksum(session_id, envelope, body):
-        return None
-    seq, event_id, event_type, timestamp, tokens, turn_id, trace_id, principal, v = envelope
-    record = Record(event_id, event_type, timestamp, body, tokens, turn_id, trace_id, principal, v)
-    return StoredEvent(seq, session_id, record)
-
-
-def _checksum(session_id: str, envelope: Sequence[Any], body: bytes) -> int:
-    seq, event_id, event_type, timestamp, tokens, turn_id, trace_id, principal, v = envelope
-    text = (
-        f"{session_id}\n{seq}\n{event_id}\n{event_type}\n{timestamp}\n{tokens}\n{turn_id}\n{trace_id}\n{principal}\n{v}"
-    )
-    return zlib.crc32(body, zlib.crc32(text.encode()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, NamedTuple, cast
 
 import apsw
@@ -13,35 +13,17 @@ from kipu.errors import StoreCorruptError
 from kipu.ports.head import Head, head_of_row
 from kipu.ports.owner import Liveness
 from kipu.ports.store import Page, SessionQuery
+from kipu.stores.head_columns import COLUMNS, columns_of
 from kipu.stores.paging import encode_cursor, page_size
 from kipu.stores.tables import member_table
 from kipu.stores.tables.head_query import head_statement
 
-_COLUMNS = (
-    "tenant",
-    "owner",
-    "key",
-    "status",
-    "tags",
-    "pinned",
-    "forked_from",
-    "created_at",
-    "last_activity_at",
-    "due_at",
-    "lease_owner",
-    "lease_until",
-    "lagging",
-)
-_INSERT = f"INSERT INTO heads(session_id, data, crc, {', '.join(_COLUMNS)}) VALUES ({', '.join('?' * 16)})"
+_INSERT = f"INSERT INTO heads(session_id, data, crc, {', '.join(COLUMNS)}) VALUES ({', '.join('?' * 16)})"
 _LOAD = "SELECT id, data, crc FROM heads WHERE session_id = ?"
 _DUE = """
 SELECT session_id, data, crc, lease_owner, lease_until FROM heads WHERE due_at IS NOT NULL AND due_at <= ?
 ORDER BY due_at, json_extract(data, '$.last_event_at'), session_id
 """
-# A tag as JSON never holds this character unescaped, so that between two of them stands exactly one tag.
-TAG_FENCE = "\x1f"
-
-
 # The name under which a store may keep a text of its own in a row; heads do not know it.
 OWN_NOTE = "log"
 
@@ -68,7 +50,7 @@ def number_of(connection: apsw.Connection, session_id: str) -> int | None:
 
 def insert(connection: apsw.Connection, data: dict[str, Any]) -> HeadRow:
     """Add the head of a new session."""
-    text, columns = orjson.dumps(data), _columns(data)
+    text, columns = orjson.dumps(data), columns_of(data)
     connection.execute(_INSERT, (data["session_id"], text.decode(), zlib.crc32(text), *columns))
     number = connection.last_insert_rowid()
     member_table.follow(connection, number, before={}, after=data)
@@ -77,11 +59,11 @@ def insert(connection: apsw.Connection, data: dict[str, Any]) -> HeadRow:
 
 def update(connection: apsw.Connection, row: HeadRow, *, after: dict[str, Any]) -> HeadRow:
     """Replace the head; columns that stay are not named, so that their indexes stay untouched."""
-    text, columns = orjson.dumps(after), _columns(after)
-    before = row.columns or _columns(row.data)
+    text, columns = orjson.dumps(after), columns_of(after)
+    before = row.columns or columns_of(row.data)
     names, values = "data=?, crc=?", [text.decode(), zlib.crc32(text)]
     if columns != before:
-        for name, old, new in zip(_COLUMNS, before, columns, strict=True):
+        for name, old, new in zip(COLUMNS, before, columns, strict=True):
             if old != new:
                 names += f", {name}=?"
                 values.append(new)
@@ -146,28 +128,3 @@ def _checked(session_id: str, data: str, crc: int, *, store: str) -> dict[str, A
         raise StoreCorruptError(store=store, reason=f"the head of session {session_id} does not match its checksum")
     row: dict[str, Any] = orjson.loads(data)
     return row
-
-
-def _columns(data: Mapping[str, Any]) -> tuple[Any, ...]:
-    get = data.get
-    tags = get("tags")
-    return (
-        get("tenant", ""),
-        get("owner", ""),
-        get("key"),
-        get("status", "active"),
-        tag_text(tags) if tags else "",
-        int(get("pinned", False)),
-        get("forked_from"),
-        get("created_at", ""),
-        get("last_activity_at", ""),
-        get("due_at"),
-        get("lease_owner"),
-        get("lease_until"),
-        int(get("indexed_seq", 0) < data["last_seq"]),
-    )
-
-
-def tag_text(tags: list[str] | tuple[str, ...]) -> str:
-    """Return tags as one text in which each can be found whole."""
-    return TAG_FENCE + TAG_FENCE.join(orjson.dumps(tag).decode() for tag in tags) + TAG_FENCE
