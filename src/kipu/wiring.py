@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -24,6 +24,7 @@ from kipu.stores.host import SystemClock, SystemEntropy, SystemLiveness, this_pr
 if TYPE_CHECKING:
     from kipu.context.policy import WindowPolicy
     from kipu.manager.erasing.eraser import Surroundings
+    from kipu.manager.lifecycle.retention import Retention
     from kipu.manager.manager import SessionManager
     from kipu.manager.redacting import RedactorSource
     from kipu.memory.memory import Memory
@@ -113,11 +114,13 @@ async def open_store(
     liveness: Liveness | None = None,
     keys: KeySource | None = None,
     find_keys: KeyFinder | None = None,
+    archive: str | None = None,
 ) -> EventStore:
     """Return the store at `url`, created if it is not there, with this machine's clock and processes unless others are given.
 
     It is encrypted with `keys`, or with what `encrypt=` in the URL names; `chain=on` adds the keyed chain of its events. A
     store that is encrypted already is opened with the key that `find_keys` finds: KIPU_KEY, what its vault remembers.
+    `archive` is where archives are whose place nobody named, beside the store unless `archive=` in the URL says otherwise.
 
     Raises:
         StoreUrlError: the URL is not one. StoreError: the place cannot be opened, EncryptionError: not with these keys;
@@ -126,6 +129,8 @@ async def open_store(
     from kipu.stores.conversion_mark import refuse_while_converting
 
     parsed = StoreUrl.parse(url)
+    if archive and "archive" not in parsed.settings:
+        parsed = replace(parsed, settings={**parsed.settings, "archive": archive})
     clock, liveness = clock or SystemClock(), liveness or SystemLiveness()
     refuse_while_converting(parsed.path, store=url)
     vault = vault_path(parsed)
@@ -320,6 +325,7 @@ async def open_manager(
     redactor: RedactorSource = None,
     find_keys: KeyFinder | None = None,
     workspaces: Path | None = None,
+    archive: str | None = None,
     **settings: Any,
 ) -> SessionManager:
     """Return a manager over the store at `url` (default: `default_store_url`). Close it, or use it as `async with`.
@@ -335,7 +341,7 @@ async def open_manager(
     counting = token_counter(counter) if isinstance(counter, str) else counter
     clock, entropy = clock or SystemClock(), SystemEntropy()
     url = url or default_store_url(os.environ)
-    store = await open_store(url, clock=clock, find_keys=find_keys)
+    store = await open_store(url, clock=clock, find_keys=find_keys, archive=archive)
     manager = SessionManager(
         store,
         clock=clock,
@@ -447,6 +453,7 @@ def open_runtime(
     more_tools: MoreTools | None = None,
     memory: Memory | None = None,
     memory_by_model: bool = True,
+    retention: Retention | None = None,
     clock: Clock | None = None,
     **options: Any,
 ) -> Runtime:
@@ -454,8 +461,11 @@ def open_runtime(
 
     With a `memory` (see `open_memory`), agents recall from it, and sessions that are idle, long or over are taken into it: by the
     session's own model, or by rules where that is none or `memory_by_model` is False. It is closed with the runtime.
+    Sessions are looked over now and then: what `retention` says is due is done (without one: expiry after 30 days), erasing apart.
     `options` are those of `Runtime`: max_turns, max_agents, accepts, channel_policies, default_policy, delivering …
     """
+    from kipu.manager.lifecycle.keeper import LifecycleKeeper
+    from kipu.manager.lifecycle.retention import Retention
     from kipu.runtime.agent_builder import AgentSettings, CodingAgentBuilder
     from kipu.runtime.instructions import default_workspaces_folder
     from kipu.runtime.models.loader import find_model
@@ -469,6 +479,7 @@ def open_runtime(
     if settings is None:
         folder = default_workspaces_folder(os.environ.get("XDG_DATA_HOME"), os.environ.get("HOME"))
         settings = AgentSettings(folder)
+    options.setdefault("lifecycle", LifecycleKeeper(manager, retention or Retention()))
     feed = LiveFeed()
     observer: TurnObserver = feed
     if manager.redactor is not None:

@@ -43,8 +43,9 @@ async def _copy(invocation: Invocation, source: str, *, target: str, sessions: l
     from kipu.cli.progress import progress_bar
     from kipu.errors import CopyMismatchError, InputError
     from kipu.manager.copying import CopyProgress, copy_store
+    from kipu.memory.moving import copy_memory
     from kipu.stores.host import this_process_owner
-    from kipu.wiring import StoreUrl, open_store
+    from kipu.wiring import StoreUrl, memory_store_of, open_store
 
     begins, ends = StoreUrl.parse(source), StoreUrl.parse(target)
     if begins.kind == ends.kind != "memory" and begins.path.absolute() == ends.path.absolute():
@@ -54,7 +55,7 @@ async def _copy(invocation: Invocation, source: str, *, target: str, sessions: l
     async with AsyncExitStack() as stack:
         stores = []
         for url in (source, target):
-            opened = await open_store(url, find_keys=invocation.find_keys)
+            opened = await open_store(url, find_keys=invocation.find_keys, archive=invocation.settings["archive"])
             stack.push_async_callback(opened.close)
             stores.append(opened)
         bar = stack.enter_context(progress_bar(invocation.output, "copying", unit="events"))
@@ -71,6 +72,11 @@ async def _copy(invocation: Invocation, source: str, *, target: str, sessions: l
             if (done := error.data.get("report")) is not None:
                 _tell(invocation, done)
             raise
+        if sessions is None:
+            memories = [memory_store_of(url, opened) for url, opened in zip((source, target), stores, strict=True)]
+            for memory in memories:
+                stack.push_async_callback(memory.close)
+            await copy_memory(*memories)
     _tell(invocation, report)
     return bool(report.skipped)
 

@@ -8,7 +8,7 @@ from typing import Any
 import apsw
 import orjson
 
-from kipu.ports.memory import Candidate, Fact, FactEntry, FactQuery, Source, Space
+from kipu.ports.memory import Candidate, Fact, FactEntry, FactQuery, KeptFact, Source, Space
 from kipu.ports.store import Phrase
 
 _COLUMNS = (
@@ -152,6 +152,39 @@ def frequencies(
     sql = f"""SELECT term, count(*) FROM facts JOIN terms USING (fact_id)
         WHERE term IN ({", ".join("?" * len(terms))}) AND status = 'active' AND {condition} GROUP BY term"""
     return int(total), {str(term): int(str(count)) for term, count in connection.execute(sql, (*terms, *values))}
+
+
+def kept(connection: apsw.Connection, *, after: str, limit: int) -> list[KeptFact]:
+    """Return facts by their ids with all there is to them, but terms."""
+    sql = f"SELECT {_COLUMNS}, fingerprint FROM facts WHERE fact_id > ? ORDER BY fact_id LIMIT ?"
+    found = []
+    for row in connection.execute(sql, (after, limit)).fetchall():
+        fact = _fact(connection, row)
+        undone = connection.execute("SELECT session_id, seq FROM sources WHERE fact_id = ? AND undone", (row[0],))
+        aliases = connection.execute("SELECT alias FROM aliases WHERE fact_id = ? ORDER BY alias", (row[0],))
+        found.append(
+            KeptFact(
+                FactEntry(fact, (), str(row[-1])),
+                frozenset(Source(str(session_id), int(str(seq))) for session_id, seq in undone.fetchall()),
+                tuple(str(alias) for (alias,) in aliases.fetchall()),
+            )
+        )
+    return found
+
+
+def restore(connection: apsw.Connection, found: KeptFact) -> None:
+    """Keep a fact as another memory kept it."""
+    fact_id = found.entry.fact.fact_id
+    for table in ("terms", "sources", "aliases", "facts"):
+        connection.execute(f"DELETE FROM {table} WHERE fact_id = ?", (fact_id,))
+    insert(connection, found.entry)
+    connection.executemany(
+        "UPDATE sources SET undone = 1 WHERE fact_id = ? AND session_id = ? AND seq = ?",
+        ((fact_id, *source) for source in found.undone),
+    )
+    connection.executemany(
+        "INSERT OR REPLACE INTO aliases VALUES (?, ?)", ((alias, fact_id) for alias in found.aliases)
+    )
 
 
 def remove(connection: apsw.Connection, fact_id: str) -> None:

@@ -19,6 +19,7 @@ from kipu.ports.memory import (
     FactEntry,
     FactPage,
     FactQuery,
+    KeptFact,
     LogStep,
     MemoryStore,
     Progress,
@@ -178,6 +179,32 @@ class SealedMemory:
     async def used(self, fact_ids: Sequence[str], *, at: str) -> None:
         """Count that the facts were shown."""
         await self.inner.used(fact_ids, at=at)
+
+    async def kept(self, *, after: str = "", limit: int = 200) -> builtins.list[KeptFact]:
+        """Return facts with all there is to them, in clear but for what is only hashed: terms, forms, slots."""
+        found = []
+        for each in await self.inner.kept(after=after, limit=limit):
+            fact = await self._opened(each.entry.fact)
+            undone = frozenset(Source(self._keys.reveal(source.session_id), source.seq) for source in each.undone)
+            found.append(KeptFact(FactEntry(replace(fact, slot=None), (), ""), undone, each.aliases))
+        return found
+
+    async def followed(self) -> builtins.list[tuple[str, Progress]]:
+        """Return how far memory has followed each session."""
+        return [(self._keys.reveal(session_id), progress) for session_id, progress in await self.inner.followed()]
+
+    async def restore(self, facts: Sequence[KeptFact], followed: Sequence[tuple[str, Progress]]) -> None:
+        """Keep what another memory kept, sealed."""
+        hide = self._keys.hide
+        sealed = [
+            KeptFact(
+                await self._entry(each.entry),
+                frozenset(Source(hide(source.session_id), source.seq) for source in each.undone),
+                each.aliases,
+            )
+            for each in facts
+        ]
+        await self.inner.restore(sealed, [(hide(session_id), progress) for session_id, progress in followed])
 
     async def forget(self, fact_id: str) -> bool:
         """Remove every byte of a fact."""

@@ -21,6 +21,7 @@ from kipu.ports.memory import (
     FactEntry,
     FactPage,
     FactQuery,
+    KeptFact,
     LogStep,
     Progress,
     Space,
@@ -157,6 +158,35 @@ class SqliteMemory:
             connection.executemany(
                 "UPDATE facts SET uses = uses + 1, used_at = max(coalesce(used_at, ''), ?) WHERE fact_id = ?",
                 ((at, fact_id) for fact_id in fact_ids),
+            )
+
+        await self._database.write(work)
+
+    # ---- moving ----------------------------------------------------------------------------------------------------
+
+    async def kept(self, *, after: str = "", limit: int = 200) -> builtins.list[KeptFact]:
+        """Return facts by their ids with all there is to them, but terms."""
+        nothing: list[KeptFact] = []
+        return await self._database.read(partial(fact_rows.kept, after=after, limit=limit), empty=nothing)
+
+    async def followed(self) -> builtins.list[tuple[str, Progress]]:
+        """Return how far memory has followed each session."""
+
+        def work(connection: apsw.Connection) -> list[tuple[str, Progress]]:
+            rows = connection.execute("SELECT session_id, seq, consolidated_seq, rewind_seq FROM progress")
+            return [(str(row[0]), Progress(*(int(str(value)) for value in row[1:]))) for row in rows.fetchall()]
+
+        return await self._database.read(work, empty=[])
+
+    async def restore(self, facts: Sequence[KeptFact], followed: Sequence[tuple[str, Progress]]) -> None:
+        """Keep what another memory kept."""
+
+        def work(connection: apsw.Connection) -> None:
+            for found in facts:
+                fact_rows.restore(connection, found)
+            connection.executemany(
+                "INSERT OR REPLACE INTO progress VALUES (?, ?, ?, ?)",
+                ((session_id, *progress) for session_id, progress in followed),
             )
 
         await self._database.write(work)

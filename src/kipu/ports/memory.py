@@ -138,6 +138,14 @@ class FactPage(NamedTuple):
     cursor: str | None = None
 
 
+class KeptFact(NamedTuple):
+    """All that a memory store keeps of one fact: which of its sources were undone, and under which other ids it was learned."""
+
+    entry: FactEntry
+    undone: frozenset[Source] = frozenset()
+    aliases: tuple[str, ...] = ()
+
+
 class MemoryErasure(Protocol):
     """Forget whole sessions and people; what erasing them asks of memory (C20).
 
@@ -229,6 +237,18 @@ class MemoryStore(MemoryErasure, Protocol):
 
     async def forget(self, fact_id: str) -> bool:
         """Remove every byte of one fact; False where there is none."""
+        ...
+
+    async def kept(self, *, after: str = "", limit: int = 200) -> builtins.list[KeptFact]:
+        """Return facts by their ids, all there is to them, for another memory to keep. Terms and forms may be left out."""
+        ...
+
+    async def followed(self) -> builtins.list[tuple[str, Progress]]:
+        """Return how far memory has followed each session."""
+        ...
+
+    async def restore(self, facts: Sequence[KeptFact], followed: Sequence[tuple[str, Progress]]) -> None:
+        """Keep what another memory kept, as it was, in place of what stands under these ids."""
         ...
 
     async def close(self) -> None:

@@ -26,6 +26,7 @@ from kipu.stores.conversion_mark import ConversionMark, mark_path
 from kipu.stores.store_files import StoreFiles, overwrite
 
 Open = Callable[[Path], Awaitable[EventStore]]
+Beside = Callable[..., Awaitable[None]]  # (old, new, path=, new_path=): converts what stands beside a store
 _PAGE = 500
 
 
@@ -48,7 +49,16 @@ class Conversion:
     """
 
     def __init__(
-        self, kind: str, path: Path, *, url: str, encrypt: bool, open_old: Open, open_new: Open, owner: str
+        self,
+        kind: str,
+        path: Path,
+        *,
+        url: str,
+        encrypt: bool,
+        open_old: Open,
+        open_new: Open,
+        owner: str,
+        beside: Beside | None = None,
     ) -> None:
         self._files = StoreFiles(kind, path)
         self._new = StoreFiles(kind, path.with_name(f"{path.name}.converted"))
@@ -58,6 +68,7 @@ class Conversion:
         self._open_old = open_old
         self._open_new = open_new
         self._owner = owner
+        self._beside = beside
 
     async def run(self, *, keep: bool, progress: Callable[[str, CopyProgress], None] | None = None) -> Converted:
         """Do it, or go on where it was stopped.
@@ -135,6 +146,8 @@ class Conversion:
                 report = await copy_store(old, new, owner=self._owner, progress=_about("copying", progress))
                 await self._verify(old, new, report, progress)
                 tokens = await _lease_tokens(old)
+                if self._beside is not None:
+                    await self._beside(old, new, path=self._files.path, new_path=self._new.path)
             finally:
                 await new.close()
         finally:
@@ -205,9 +218,9 @@ def vault_of(path: Path) -> Path:
 
 
 def _vault_files(path: Path) -> list[Path]:
-    """Return the vault and what stands beside it, the vault last."""
-    vault = vault_of(path)
-    return [found for side in ("-journal", ".lock", "") if (found := vault.with_name(vault.name + side)).exists()]
+    """Return the vault and what else stands beside the store, such as its memory, the vault last."""
+    names = (".memory-journal", ".memory", ".keys-journal", ".keys.lock", ".keys")
+    return [found for side in names if (found := path.with_name(path.name + side)).exists()]
 
 
 def _about(what: str, progress: Callable[[str, CopyProgress], None] | None) -> Callable[[CopyProgress], None] | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from kipu.errors import InputError
 from kipu.manager.copying import CopyProgress
 from kipu.ports.store import EventStore
-from kipu.sealing.conversion import Conversion, Converted, vault_of
+from kipu.sealing.conversion import Beside, Conversion, Converted, vault_of
 from kipu.sealing.opening import open_sealed, remembered_settings
 from kipu.security.key_finder import KeyFinder
 from kipu.security.key_provider import KeySource
@@ -22,15 +22,19 @@ Told = Callable[[str, CopyProgress], None]
 
 
 class StorePlace:
-    """A store on disk that can be converted: its kind, its path, and how one of its kind is opened without keys."""
+    """A store on disk that can be converted: its kind, its path, and how one of its kind is opened without keys.
 
-    def __init__(self, url: str, kind: str, *, path: Path, open_plain: OpenPlain) -> None:
+    `beside` converts what stands beside it, such as its memory.
+    """
+
+    def __init__(self, url: str, kind: str, *, path: Path, open_plain: OpenPlain, beside: Beside | None = None) -> None:
         if kind == "memory":
             raise InputError(reason="a store in memory has no files to convert")
         self.url = url
         self.kind = kind
         self.path = path
         self.open_plain = open_plain
+        self.beside = beside
 
     @property
     def vault(self) -> Path:
@@ -71,13 +75,26 @@ async def encrypt_store(
         return store
 
     work = Conversion(
-        place.kind, place.path, url=place.url, encrypt=True, open_old=open_old, open_new=open_new, owner=owner
+        place.kind,
+        place.path,
+        url=place.url,
+        encrypt=True,
+        open_old=open_old,
+        open_new=open_new,
+        owner=owner,
+        beside=place.beside,
     )
     return await work.run(keep=keep, progress=told)
 
 
 async def decrypt_store(
-    place: StorePlace, finder: KeyFinder, *, named: str | None, owner: str, keep: bool = False, told: Told | None = None
+    place: StorePlace,
+    finder: KeyFinder,
+    *,
+    named: str | None,
+    owner: str,
+    keep: bool = False,
+    told: Told | None = None,
 ) -> Converted:
     """Make the store a plain one again.
 
@@ -89,7 +106,14 @@ async def decrypt_store(
         return await _sealed(place, path, keys=keys, settings={})
 
     work = Conversion(
-        place.kind, place.path, url=place.url, encrypt=False, open_old=open_old, open_new=place.open_plain, owner=owner
+        place.kind,
+        place.path,
+        url=place.url,
+        encrypt=False,
+        open_old=open_old,
+        open_new=place.open_plain,
+        owner=owner,
+        beside=place.beside,
     )
     return await work.run(keep=keep, progress=told)
 

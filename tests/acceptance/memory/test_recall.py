@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 from kipu.context.policy import WindowPolicy
@@ -92,7 +93,7 @@ async def test_windows_with_recalled_facts_are_valid_and_prefix_stable(opened: O
                 assert validate(target, rendered.payload, may_end_with_model=True) == []
         assert {event.outcome for event in await of_type(session, TurnFinishedEvent)} == {"completed"}
     asked = [list(request.messages) for request in model.requests]
-    assert all(later[: len(earlier)] == earlier for earlier, later in zip(asked, asked[1:], strict=False))
+    assert all(later[: len(earlier)] == earlier for earlier, later in pairwise(asked))
     told = [fact["id"] for event in await of_type(session, MemoryRecalledEvent) for fact in event.facts]
     assert len(told) == len(set(told)), "what the window shows is not told again"
 
