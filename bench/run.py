@@ -26,6 +26,7 @@ FIGURES = {
     "import": "import_time",
     "encryption": "encryption",
     "redaction": "redaction",
+    "access": "access",
     "runtime": "runtime_turns",
 }
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from kipu import errors
     from kipu.context.policy import WindowPolicy
     from kipu.errors import KipuError
+    from kipu.events.access import AccessDeniedEvent, MembersChangedEvent
     from kipu.events.boundary import (
         CompactionEvent,
         ConsolidationEvent,
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from kipu.manager.manager import SessionManager
     from kipu.manager.protocol import BaseSessionManager
     from kipu.manager.session import Session
+    from kipu.manager.sharing import Member
     from kipu.manager.turn import Turn
     from kipu.ports.head import Head
     from kipu.ports.principal import Principal
@@ -64,6 +66,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AccessDeniedEvent",
     "AgentMessageEvent",
     "ApprovalDecisionEvent",
     "ApprovalRequestEvent",
@@ -80,6 +83,8 @@ __all__ = [
     "InstructionEvent",
     "KeyBoundEvent",
     "KipuError",
+    "Member",
+    "MembersChangedEvent",
     "MemoryRecalledEvent",
     "MessageSettledEvent",
     "MetadataChangedEvent",
@@ -116,6 +121,7 @@ __all__ = [
 _HOMES = {
     "kipu.context.policy": "WindowPolicy",
     "kipu.errors": "KipuError",
+    "kipu.events.access": "AccessDeniedEvent MembersChangedEvent",
     "kipu.events.boundary": (
         "CompactionEvent ConsolidationEvent DamagedEvent EventPinnedEvent GenericEvent "
         "KeyBoundEvent MetadataChangedEvent NoteEvent RewindEvent SessionInitEvent "
@@ -135,6 +141,7 @@ _HOMES = {
     "kipu.manager.manager": "SessionManager",
     "kipu.manager.protocol": "BaseSessionManager",
     "kipu.manager.session": "Session",
+    "kipu.manager.sharing": "Member",
     "kipu.manager.turn": "Turn",
     "kipu.ports.head": "Head",
     "kipu.ports.principal": "Principal",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -238,19 +237,9 @@ async def test_follow_of_a_member_sees_events_as_they_come(manager: SessionManag
     """A running follow of a member goes on with every event, in order, while the role stands (C19)."""
     session = await said(manager)
     await session.share("bob", principal=ADA)
-    seen: list[int] = []
-
-    async def follow() -> None:
-        async for event in session.follow(principal=BOB):
-            seen.append(event.seq)
-
-    following = asyncio.ensure_future(follow())
+    follow = aiter(session.follow(principal=BOB))
+    seen = [(await anext(follow)).seq for _ in range(3)]
     for _ in range(20):
         await session.add_event(UserMessageEvent(content="more"), principal=ADA)
-    async with asyncio.timeout(10):
-        while len(seen) < 23:
-            await asyncio.sleep(0.005)
-    following.cancel()
-    with suppress(asyncio.CancelledError):
-        await following
+        seen.append((await asyncio.wait_for(anext(follow), 10)).seq)
     assert seen == list(range(1, 24))
