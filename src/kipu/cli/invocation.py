@@ -85,14 +85,24 @@ class Invocation:
 
     @asynccontextmanager
     async def manager(self, *, create: bool = False) -> AsyncIterator[SessionManager]:
-        """Open the manager over the store in force, made only with `create`, and close it. Raises: StoreNotFoundError."""
+        """Open the manager over the store in force, made only with `create`, and close it. Raises: StoreNotFoundError.
+
+        Secrets are left out of what it writes, unless that is switched off.
+        """
         from kipu.cli.place import require_place
+        from kipu.cli.redaction_settings import redactor_source
         from kipu.wiring import open_manager
 
         require_place(self.store_url, create=create)
-
+        redactor = redactor_source(self.settings, os.environ)
         counter = self.settings["tokens"] or "estimate"
-        async with await open_manager(self.store_url, counter=counter, find_keys=self.find_keys) as manager:
+        async with await open_manager(
+            self.store_url,
+            counter=counter,
+            find_keys=self.find_keys,
+            redactor=redactor,
+            archive=self.settings["archive"],
+        ) as manager:
             yield manager
 
     @asynccontextmanager
@@ -102,7 +112,7 @@ class Invocation:
         from kipu.wiring import open_store
 
         require_place(self.store_url, create=False)
-        store = await open_store(self.store_url, find_keys=self.find_keys)
+        store = await open_store(self.store_url, find_keys=self.find_keys, archive=self.settings["archive"])
         try:
             yield store
         finally:

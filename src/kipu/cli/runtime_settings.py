@@ -36,6 +36,7 @@ def open_cli_runtime(
 
     Raises: ConfigurationError (a table of the file, or a file of the organisation, cannot be used).
     """
+    from kipu.cli.collecting import retention_of
     from kipu.wiring import open_runtime
 
     settings = agent_settings(invocation.settings, store_url=invocation.store_url, environment=os.environ)
@@ -43,6 +44,7 @@ def open_cli_runtime(
         manager,
         settings=settings,
         open_model=open_model or model_opener(invocation.settings),
+        retention=retention_of(invocation),
         **memory_options(invocation, manager),
         **options,
     )
@@ -106,7 +108,7 @@ def own_places(settings: Settings, store_url: str) -> tuple[Path, ...]:
     while url is not None:
         parsed = StoreUrl.parse(url)
         if parsed.kind != "memory":
-            places.append(parsed.path)
+            places += [parsed.path, parsed.path.with_name(f"{parsed.path.name}.archive")]
         remembered = memory_path(parsed)
         if remembered is not None:
             places += [remembered, remembered.with_name(f"{remembered.name}-journal")]

@@ -16,9 +16,10 @@ SANDBOXES = ("auto", "required", "off")
 SWITCH = ("true", "false")
 WORKSPACES = ("directory", "worktree", "private")
 BUSY = ("queue", "steer")
+REDACTION = ("on", "off")
 MEMORY = ("on", "rules", "off")
-# Tables of the file: rules for tools, MCP servers, what one turn may use, and what single tools are given.
-TABLES = ("policy", "mcp", "limits", "credentials")
+# Tables of the file: rules for tools, MCP servers, what one turn may use, what single tools are given, what is no one's business.
+TABLES = ("policy", "mcp", "limits", "credentials", "retention", "redaction_rules")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,10 @@ KNOWN: Mapping[str, Known] = {
         "what agents remember across sessions: on, rules (no model is asked what to keep), off",
         choices=MEMORY,
     ),
+    "redaction": Known(
+        "KIPU_REDACTION", "whether secrets are left out of what is kept and shown to models: on, off", choices=REDACTION
+    ),
+    "archive": Known("KIPU_ARCHIVE", "where archives are kept: a folder or s3://… (default: beside the store)"),
     "colours": Known("KIPU_COLOURS", f"one of {', '.join(COLOURS)}", choices=COLOURS),
 }
 
@@ -176,5 +181,6 @@ _DEFAULTS: Mapping[str, str] = {
     "workspace": "directory",
     "busy": "queue",
     "memory": "on",
+    "redaction": "on",
     "colours": "auto",
 }

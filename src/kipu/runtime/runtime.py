@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self
 
+from kipu.manager.lifecycle.keeper import LifecycleKeeper
 from kipu.manager.manager import SessionManager
 from kipu.memory.keeper import MemoryKeeper
 from kipu.memory.memory import Memory
@@ -41,6 +42,7 @@ class Runtime:
         drain_s: float = 0.0,
         memory: Memory | None = None,
         keeper: MemoryKeeper | None = None,
+        lifecycle: LifecycleKeeper | None = None,
     ) -> None:
         self.manager = manager
         self.builder = builder
@@ -62,6 +64,7 @@ class Runtime:
         self._drain_s = drain_s
         self.memory = memory
         self._keeper = keeper
+        self._lifecycle = lifecycle
         self._stack = AsyncExitStack()
 
     @property
@@ -77,6 +80,8 @@ class Runtime:
         await self._stack.enter_async_context(self.worker)
         if self._keeper is not None:
             await self._stack.enter_async_context(self._keeper)
+        if self._lifecycle is not None:
+            await self._stack.enter_async_context(self._lifecycle)
         return self
 
     async def __aexit__(

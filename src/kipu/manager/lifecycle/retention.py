@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
@@ -56,17 +57,12 @@ class Retention:
                 raise ConfigurationError(reason=reason)
             else:
                 values[names[name]] = value
-        retention = cls(**values)
-        retention._check_order(source)
-        return retention
-
-    def _check_order(self, source: str) -> None:
-        days = [(field.name, getattr(self, field.name)) for field in fields(self)]
-        said = [(name, value) for name, value in days if value is not None]
-        for (earlier, few), (later, many) in zip(said, said[1:], strict=False):
+        said = [(name, days) for name, full in names.items() if (days := values.get(full)) is not None]
+        for (earlier, few), (later, many) in itertools.pairwise(said):
             if many < few:
-                reason = f"retention in {source}: {later} ({many}) comes before {earlier} ({few})"
+                reason = f"retention in {source} says {later} = {many}, which is before {earlier} = {few}"
                 raise ConfigurationError(reason=reason)
+        return cls(**values)
 
     @property
     def steps(self) -> tuple[tuple[str, int], ...]:
