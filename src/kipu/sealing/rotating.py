@@ -63,29 +63,36 @@ class Rotation:
         Raises: KeySourceError, KeysBusyError (another process rotates), EncryptionError; what was rewrapped stays so.
         """
         with self._vault.rotating():
-            remembered = self._vault.settings()
-            now = self._finder.name_of(self._named, remembered)
-            if now is None:
-                raise KeySourceError(
-                    source="this store", reason="nobody named it: give encrypt= in the URL, or KIPU_KEY"
-                )
-            added, source = False, now
-            if to is not None and to != now:
-                keys, source = await self._moving(to, now), to
-            else:
-                keys, added = await self._renewed(now)
+            keys, source, added = await self._keys(to)
             ring = await KeyRing.open(self._vault, keys, entropy=self._finder.entropy)
             done = await ring.rewrap_alone(told=self._told)
             await self._vault.set_settings({"source": source, "older": None})
             dropped = self._drop_old(source) if drop_old else 0
             return Rotated(done, ring.current, source, added, dropped)
 
+    async def _keys(self, to: str | None) -> tuple[KeySource, str, bool]:
+        """Return the keys to rotate with, where the newest is from, and whether it was made now."""
+        remembered = self._vault.settings()
+        if remembered.get("older"):  # a move that was cut is ended first, whatever the URL still names
+            source: str = remembered["source"]
+            return self._found(source), source, False
+        now = self._finder.name_of(self._named, remembered)
+        if now is None:
+            raise KeySourceError(source="this store", reason="nobody named it: give encrypt= in the URL, or KIPU_KEY")
+        if to is not None and to != now:
+            return await self._moving(to, now), to, False
+        keys, added = await self._renewed(now)
+        return keys, now, added
+
+    def _found(self, named: str | None) -> KeySource:
+        source = self._finder.find(named, self._vault.settings())
+        if source is None:
+            raise KeySourceError(source="this store", reason="it is not there")
+        return source
+
     async def _moving(self, to: str, now: str) -> KeySource:
         """Return the keys of both sources; from here on the vault remembers both, so that a store opens halfway too."""
-        newer, older = self._finder.open(to), self._finder.find(self._named, {**self._vault.settings(), "older": []})
-        if older is None:
-            raise KeySourceError(source=now, reason="it is not there")
-        both = ChangingKeys(newer, older)
+        both = ChangingKeys(self._finder.open(to), self._found(self._named))
         await KeyRing.open(self._vault, both, entropy=self._finder.entropy)
         await self._vault.set_settings({"source": to, "older": [now]})
         return both
@@ -95,11 +102,9 @@ class Rotation:
         kind, _, name = text.partition(":")
         if kind == "passphrase":
             return self._both_passphrases(name or PASSPHRASE), False
-        source = self._finder.find(self._named, self._vault.settings())
-        if source is None:
-            raise KeySourceError(source=text, reason="it is not there")
+        source = self._found(self._named)
         ring = await KeyRing.open(self._vault, source, entropy=self._finder.entropy)
-        if set(ring.status()) != {ring.current} or self._vault.settings().get("older"):
+        if set(ring.status()) != {ring.current}:
             return source, False  # a rotation that was cut, or a newer key that stands there already
         self._add(text)
         return self._finder.open(text), True

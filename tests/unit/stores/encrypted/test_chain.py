@@ -12,8 +12,10 @@ import pytest
 from kipu.errors import ConflictError, StoreUrlError
 from kipu.ports.head import HeadPatch, head_to_json
 from kipu.ports.store import Record, SessionQuery
+from kipu.security.key_vault import KeyVault
 from kipu.security.keys import KeyRing
-from kipu.stores.chain_link import ChainBreak
+from kipu.stores.chain_anchor import anchor_of, set_back
+from kipu.stores.chain_link import ChainBreak, link_of
 from kipu.stores.chain_verification import verify_chain
 from kipu.stores.chained import ChainedStore
 from kipu.stores.encrypted import EncryptedStore
@@ -95,6 +97,89 @@ async def test_a_head_without_its_tag_is_found() -> None:
 
     assert await break_after(lambda log: log, removed) == ChainBreak("s1", 1, "head")
     assert await break_after(lambda log: log, altered) == ChainBreak("s1", 9, "head")
+
+
+async def test_a_tail_that_was_cut_to_fit_is_found() -> None:
+    """A tail cut together with a head whose link is that of the last event left is found: only the key makes a head's link (C20, EN-20)."""
+    store, inner = await chained()
+    await filled(store)
+    links = [link_of(event) for event in await inner.inner.read("s1")]
+    seal = (await inner.inner.list(SessionQuery())).items[0].metadata["$chain"].rpartition(".")[2]
+
+    def fitted(text: str) -> Callable[[dict[str, Any]], None]:
+        def change(row: dict[str, Any]) -> None:
+            row["metadata"]["$chain"] = text
+
+        return change
+
+    last = links[6]
+    assert last is not None
+    for text in (last.text(), f"{last.text()}.{seal}", f"{last.text()}."):
+        assert await break_after(lambda log: log[:7], fitted(text)) == ChainBreak("s1", 7, "head"), text
+
+
+@pytest.mark.parametrize("change", ["removed", "fitted"])
+async def test_a_break_is_not_mended_by_what_follows(change: str) -> None:
+    """What is appended to a session whose head's link was taken away or forged stands, and the break is still found (C20, EN-21)."""
+    store, inner = await chained()
+    await filled(store)
+    memory = inner.inner
+    assert isinstance(memory, MemoryStore)
+    kept = memory._sessions["s1"]
+    last = link_of(kept.events[6])
+    assert last is not None
+    kept.events.pop()
+    if change == "removed":
+        metadata = {name: value for name, value in kept.row["metadata"].items() if name != "$chain"}
+    else:
+        metadata = {**kept.row["metadata"], "$chain": f"{last.text()}.AAAA"}
+    kept.row = {**kept.row, "metadata": metadata, "last_seq": 8}
+    inner._tips.clear()
+    await subject(5).say(store, "s1")
+    found = await inner.chain_break("s1")
+    assert found is not None
+    assert found.seq in {8, 9}
+    assert len(await whole_log(store, "s1")) == 9
+
+
+async def test_a_link_kept_elsewhere_finds_a_store_set_back() -> None:
+    """Against a link that was kept a session set back whole, or gone, is named; one that only grew is not (C20, EN-23)."""
+    store, inner = await chained()
+    await filled(store)
+    memory = inner.inner
+    assert isinstance(memory, MemoryStore)
+    kept = memory._sessions["s1"]
+    before = kept.row, list(kept.events)
+    early = await anchor_of(memory, "s1") or ""
+    await subject(5).say(store, "s1")
+    late = await anchor_of(memory, "s1") or ""
+    for anchor in (early, late):
+        assert await set_back(memory, "s1", anchor=anchor) is None
+    kept.row, kept.events = before
+    assert await inner.chain_break("s1") is None
+    assert await set_back(memory, "s1", anchor=early) is None
+    assert await set_back(memory, "s1", anchor=late) == ChainBreak("s1", 10, "set back")
+    assert await set_back(memory, "ghost", anchor=late) == ChainBreak("ghost", 10, "gone")
+    assert await set_back(memory, "s1", anchor="no link") == ChainBreak("s1", 0, "anchor")
+    inner._tips.clear()
+    await subject(6).say(store, "s1")
+    assert await set_back(memory, "s1", anchor=late) == ChainBreak("s1", 10, "set back")
+
+
+async def test_a_store_stays_chained_whoever_opens_it(tmp_path: Path) -> None:
+    """A chained store is chained and read also where the URL does not say so, and its vault remembers it (C18, EN-14)."""
+    url = f"sqlite:///{tmp_path}/store.db"
+    store, _ = await chained(f"{url}?chain=on")
+    await filled(store)
+    await store.close()
+    for settings in ({"chain": None}, {}):
+        vault = KeyVault(tmp_path / "store.db.keys")
+        await vault.set_settings(settings)
+        await vault.close()
+        again, inner = await chained(url)
+        await subject(len(settings) + 7).say(again, "s1")
+        assert await inner.chain_break("s1") is None
+        await again.close()
 
 
 async def test_a_store_set_back_whole_holds() -> None:
