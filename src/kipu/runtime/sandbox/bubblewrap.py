@@ -20,10 +20,11 @@ from kipu.runtime.sandbox.bubblewrap_arguments import (
 )
 from kipu.runtime.sandbox.identity import CommandIdentity, open_identity
 from kipu.runtime.sandbox.output_pipe import OutputPipe
+from kipu.runtime.sandbox.protected_files import ProtectedFiles
 from kipu.runtime.sandbox.sandbox import CommandRequest, SandboxReport
 from kipu.runtime.sandbox.sandboxed_command import SandboxedCommand, read_first_process
 from kipu.runtime.sandbox.scratch import Scratch
-from kipu.runtime.sandbox.seccomp import set_id_filter
+from kipu.runtime.sandbox.seccomp import command_filter
 from kipu.runtime.sandbox.shell_line import limited_shell
 
 OUTER_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -53,6 +54,7 @@ class BubblewrapSandbox:
         self._identity = identity
         self._scratch = scratch
         self._has_network = has_network
+        self._protected = ProtectedFiles(files.root, files.writable)
         self._temporary = scratch.directory("tmp", owner=identity.user_id)
         scratch.directory("tmp/home", owner=identity.user_id)
 
@@ -81,12 +83,17 @@ class BubblewrapSandbox:
             has_network=self._has_network,
             has_dropped_privileges=self._identity.user_id is not None,
             notes=() if note is None else (note,),
+            read_only=tuple(self._protected.names),
         )
 
     @property
     def writable(self) -> Sequence[Path]:
         """Return the workspace, what else may be written, and the place of temporary files."""
         return [self._files.root, *self._files.writable, self._temporary]
+
+    def clean(self) -> Sequence[str]:
+        """Undo what no mount keeps out."""
+        return self._protected.clean()
 
     async def start(self, request: CommandRequest) -> SandboxedCommand:
         """Start a command in there."""
@@ -96,7 +103,7 @@ class BubblewrapSandbox:
         data: list[int] = []
         try:
             arguments = self._arguments(request, data)
-            if (filtered := set_id_filter()) is not None:
+            if (filtered := command_filter()) is not None:
                 data.append(_data_file(filtered))
                 arguments += ["--seccomp", str(data[-1])]
             told = _data_file("\0".join([*arguments, ""]).encode("utf-8", "surrogateescape"))
@@ -124,8 +131,9 @@ class BubblewrapSandbox:
         entered = self._identity.namespace
         if entered is not None:
             user = str(self._identity.user_id)
-            inner = ["nsenter", f"--mount=/proc/self/fd/{entered}", "-S", user, "-G", user, "--", *inner]
-            passed = [*passed, entered]
+            # By our own process's name: a descriptor that was passed on would still be open in the command.
+            namespace = f"/proc/{os.getpid()}/fd/{entered}"
+            inner = ["nsenter", f"--mount={namespace}", "-S", user, "-G", user, "--", *inner]
         # Nothing of the session's environment may reach the programs outside: it would run with our rights.
         return await asyncio.create_subprocess_exec(
             *inner,
@@ -148,6 +156,7 @@ class BubblewrapSandbox:
             readable=self._files.readable,
             hidden=self._files.hidden,
             temporary=self._temporary,
+            protected=self._protected.mounts,
         )
         return [
             *namespace_arguments(has_network=self._has_network),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kipu.runtime.sandbox.limits import CommandLimits
+from kipu.runtime.sandbox.protected_files import Mount
 
 SYSTEM_DIRECTORIES = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix", "/gnu")
 # Readable for nobody in there, whoever runs them: a root without a user of its own to drop to included.
@@ -24,12 +25,13 @@ HOME = "/tmp/home"  # noqa: S108
 
 @dataclass(frozen=True, slots=True)
 class VisibleFiles:
-    """Which directories commands see: the writable ones by where each is taken from, and what is masked in them."""
+    """Which directories commands see: the writable ones by where each is taken from, what is read-only or masked in them."""
 
     writable: Mapping[Path, Path]
     readable: Sequence[Path]
     hidden: Sequence[Path]
     temporary: Path
+    protected: Sequence[Mount] = ()
 
 
 def namespace_arguments(*, has_network: bool) -> list[str]:
@@ -89,6 +91,7 @@ def _session_arguments(files: VisibleFiles) -> list[str]:
     hidden += [directory / name for directory in shown for name in SECRETS_OF_A_HOME]
     mounts = [(place, ["--ro-bind-try", str(place), str(place)]) for place in files.readable]
     mounts += [(place, ["--bind", str(source), str(place)]) for place, source in files.writable.items()]
+    mounts += [mount for protected in files.protected if (mount := _protection(protected, files)) is not None]
     sealed: list[str] = []
     for place in [*map(Path, SECRET_SYSTEM_FILES), *hidden]:
         # A link is no way in: what it leads to is not there.
@@ -101,3 +104,15 @@ def _session_arguments(files: VisibleFiles) -> list[str]:
             mounts.append((place, ["--ro-bind", "/dev/null", str(place)]))
     mounts.sort(key=lambda mount: len(mount[0].parts))
     return [*(argument for _, arguments in mounts for argument in arguments), *sealed]
+
+
+def _protection(protected: Mount, files: VisibleFiles) -> tuple[Path, list[str]] | None:
+    """Return the mount of a place over itself, taken from where its directory is taken from."""
+    if protected.place in files.writable and protected.is_writable:
+        return None  # it is a mount already
+    for place, source in files.writable.items():
+        if protected.place.is_relative_to(place):
+            taken_from = source / protected.place.relative_to(place)
+            option = "--bind-try" if protected.is_writable else "--ro-bind-try"
+            return protected.place, [option, str(taken_from), str(protected.place)]
+    return None

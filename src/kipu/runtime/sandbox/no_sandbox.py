@@ -68,6 +68,10 @@ class NoSandbox:
         """Return the workspace and the place of temporary files; commands can write elsewhere too."""
         return [self._root, self._temporary]
 
+    def clean(self) -> Sequence[str]:
+        """Undo nothing: what a command may do here is anything."""
+        return ()
+
     async def start(self, request: CommandRequest) -> SupervisedCommand:
         """Start a command below a supervisor of its own."""
         marker = f"{MARKER_NAME}={secrets.token_hex(16)}"

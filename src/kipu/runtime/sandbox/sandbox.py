@@ -10,13 +10,15 @@ from typing import Literal, Protocol
 
 from kipu.runtime.sandbox.limits import CommandLimits
 
+SHOWN_NAMES = 8
+
 
 @dataclass(frozen=True, slots=True)
 class SandboxReport:
     """What a sandbox says of itself.
 
     `is_in_force` tells policies whether commands are shut in at all. `reason` says why they are not. `notes` are for people:
-    what is weaker here than it could be.
+    what is weaker here than it could be. `read_only` are names in the workspace that commands cannot change.
     """
 
     kind: Literal["bubblewrap", "none"]
@@ -25,13 +27,16 @@ class SandboxReport:
     has_dropped_privileges: bool
     reason: str | None = None
     notes: tuple[str, ...] = ()
+    read_only: tuple[str, ...] = ()
 
     def sentence(self) -> str:
         """Return it as one line for a person."""
         if not self.is_in_force:
             return f"Commands run without a sandbox ({self.reason}): they can do whatever you can."
         network = "with" if self.has_network else "without"
-        return " ".join([f"Commands run in bubblewrap, {network} network.", *self.notes])
+        shown = ", ".join(self.read_only[:SHOWN_NAMES]) + (" …" if len(self.read_only) > SHOWN_NAMES else "")
+        read_only = [f"Read-only for them, since other programs run what it says: {shown}."] if self.read_only else []
+        return " ".join([f"Commands run in bubblewrap, {network} network.", *read_only, *self.notes])
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +107,10 @@ class Sandbox(Protocol):
     @property
     def writable(self) -> Sequence[Path]:
         """Return where commands can write."""
+        ...
+
+    def clean(self) -> Sequence[str]:
+        """Undo what commands left that makes programs outside run something; return that, for the model. Blocking."""
         ...
 
     async def start(self, request: CommandRequest) -> RunningCommand:

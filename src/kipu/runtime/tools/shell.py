@@ -81,6 +81,7 @@ class ShellTool:
     async def aclose(self) -> None:
         """End everything that runs."""
         await self._table.aclose()
+        await asyncio.to_thread(self._table.sandbox.clean)
 
     async def _run_foreground(self, request: CommandRequest, arguments: JsonObject, context: ToolContext) -> ToolResult:
         limits = request.limits
@@ -95,7 +96,8 @@ class ShellTool:
             # For a caller who is cancelled, too.
             await process.stop("cancelled")
             self._table.leave(process)
-        return command_result(process, limits, timeout_s=timeout_s)
+        notes = await asyncio.to_thread(self._table.sandbox.clean)
+        return command_result(process, limits, timeout_s=timeout_s, notes=notes)
 
     async def _run_background(self, request: CommandRequest, arguments: JsonObject, context: ToolContext) -> ToolResult:
         if self._table.running_count() >= request.limits.background_processes:
@@ -116,9 +118,11 @@ class ShellTool:
         if not process.is_running:
             process_state = f"has ended with exit code {process.exit_code}"
         note = end_note(process, request.limits)
+        notes = await asyncio.to_thread(self._table.sandbox.clean)
         lines = [
             f"process {entry.process_id} {process_state}",
             *([note] if note else []),
+            *notes,
             "",
             part.text or "(no output yet)",
         ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kipu.ports.tool import ToolResult
 from kipu.runtime.sandbox.limits import MIB, CommandLimits
 from kipu.runtime.tools.shell_process import ShellProcess
@@ -9,14 +11,16 @@ from kipu.runtime.tools.shell_process import ShellProcess
 KILLED_BY_CPU, KILLED_BY_FILE_SIZE, KILLED = 128 + 24, 128 + 25, 128 + 9
 
 
-def command_result(process: ShellProcess, limits: CommandLimits, *, timeout_s: float) -> ToolResult:
+def command_result(
+    process: ShellProcess, limits: CommandLimits, *, timeout_s: float, notes: Sequence[str] = ()
+) -> ToolResult:
     """Return the result of a command that has ended: its exit code, why it ended if that was not its own, its output.
 
     Anything but exit code 0 is an error; `error_info` is `exit_code`, or the name of the limit that ended it.
     """
     note = end_note(process, limits, timeout_s=timeout_s)
     lines = [f"exit code {process.exit_code} after {process.duration_s:.1f} s"]
-    lines += [note] if note is not None else []
+    lines += [note, *notes] if note is not None else notes
     output = process.output.text()
     content = "\n".join([*lines, "", output or "(no output)"])
     if process.end_reason is not None:
