@@ -98,7 +98,9 @@ async def test_a_killed_forgetting_is_finished_by_the_next(tmp_path: Path, when:
             await memory.worker.consolidate(session.session_id)
             ids.append(session.session_id)
         await memory.store.close()
-    died = subprocess.run([sys.executable, "-c", KILLED, url, ids[0], when], capture_output=True, timeout=60)
+    died = subprocess.run(
+        [sys.executable, "-c", KILLED, url, ids[0], when], check=False, capture_output=True, timeout=60
+    )
     assert died.returncode == -9, died.stderr
     async with await open_manager(url) as manager:
         memory = open_memory(manager, url)
@@ -118,7 +120,9 @@ async def test_erasing_a_session_takes_what_it_alone_taught(tmp_path: Path) -> N
         both = "Remember that the port is 8080"
         for number in (0, 1):
             session = await manager.open(await manager.create_session(f"s{number}", {"project": "p"}))
-            await say(session, *(f"Remember that the word is {word}" for word in words[number * 4 : number * 4 + 4]), both)
+            await say(
+                session, *(f"Remember that the word is {word}" for word in words[number * 4 : number * 4 + 4]), both
+            )
             await memory.worker.consolidate(session.session_id)
         assert await manager.delete_session("s0")
         assert found_in(tmp_path, [*words[:4], "s0\0"]) == []
