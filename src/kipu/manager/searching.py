@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from kipu.context.item import Item
-from kipu.errors import InvalidQueryError, SearchUnavailableError, StoreFullError, StoreReadOnlyError
+from kipu.errors import ArchiveError, InvalidQueryError, SearchUnavailableError, StoreFullError, StoreReadOnlyError
 from kipu.manager.access import Verb, may
 from kipu.manager.loader import item_of
 from kipu.ports.head import Head
@@ -49,7 +49,10 @@ class Searcher:
             # By cursor and not from the start again: a session that is not indexed for now must not be met for ever.
             page = await self._store.list(SessionQuery(unindexed=True, limit=200, order="created_at", cursor=cursor))
             for head in page.items:
-                done += await self._index_session(head, progress, done)
+                try:
+                    done += await self._index_session(head, progress, done)
+                except ArchiveError as error:  # one archive that cannot be read keeps nobody from searching the rest
+                    _log.warning("what session %s says is not found: %s", head.session_id, error)
             cursor = page.cursor
             if cursor is None:
                 return done
@@ -108,8 +111,14 @@ class Searcher:
             if found.session_id not in heads:
                 heads[found.session_id] = await self._store.head(found.session_id)
             head = heads[found.session_id]
-            stored = await self._store.read(found.session_id, after=found.seq - 1, until=found.seq, limit=1)
-            if stored and head is not None and may(principal, Verb.READ, head=head):
+            if head is None or not may(principal, Verb.READ, head=head):
+                continue
+            try:
+                stored = await self._store.read(found.session_id, after=found.seq - 1, until=found.seq, limit=1)
+            except ArchiveError as error:
+                hits.append(SearchHit(head.session_id, found.seq, "", "", head.display_title, f"({error})"))
+                continue
+            if stored:
                 hits.append(_hit(head, item_of(stored[0]), phrases[0].terms[0]))
         return Page(tuple(hits), page.cursor)
 
