@@ -24,7 +24,7 @@ from kipu.runtime.models.demo_answers import RECALL, answer, is_chinese, labelle
 from kipu.runtime.models.demo_plan import plan_of
 from kipu.runtime.models.demo_report import doing_text, report_text
 from kipu.runtime.models.demo_requests import requests_in
-from kipu.runtime.models.demo_task import Call, Task, arguments_text, task_of
+from kipu.runtime.models.demo_task import RECALLED, Call, Task, arguments_text, task_of
 from kipu.runtime.models.opaque import AssistantPart
 from kipu.runtime.models.reply import build_reply, neutral_call
 from kipu.runtime.models.reply_stream import ReplyStream
@@ -155,5 +155,7 @@ def conversation(window: Sequence[JsonObject]) -> list[tuple[str, str]]:
             media = [
                 f"[{part.get('name') or part['media_type']}]" for part in message["content"] if part["type"] == "media"
             ]
-            said.append((message["role"], "\n".join([*texts(message), *media])))
+            parts = [*(text for text in texts(message) if not text.startswith(RECALLED)), *media]
+            if parts:
+                said.append((message["role"], "\n".join(parts)))
     return said

@@ -10,7 +10,8 @@ from typing import Any
 from kipu.ports.model import JsonObject
 
 # Texts that stand in the user's role and that no person said now (docs/concepts/windows.md).
-TOLD = ("[Late result of the tool call", "Recalled from memory:", "Summary of the conversation so far:")
+RECALLED = "Recalled from memory"
+TOLD = ("[Late result of the tool call", RECALLED, "Summary of the conversation so far:")
 NOT_DONE = ("denied", "[denied", "not allowed", "nobody decided", "the approval came", "the call is not the one")
 
 
