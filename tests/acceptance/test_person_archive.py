@@ -66,7 +66,7 @@ async def exported(manager: SessionManager, url: str, path: Path) -> Path:
     """Export Anna."""
     memory = open_memory(manager, url)
     try:
-        await export_person(manager, ANNA, path, memory=memory.store, principal=ROOT)
+        await export_person(manager, ANNA, to=path, memory=memory.store, principal=ROOT)
     finally:
         await memory.store.close()
     return path
@@ -161,9 +161,9 @@ async def test_only_administrators_and_the_person_may_export_a_person(url: str, 
     async with await open_manager(url) as manager:
         await live(manager, url)
         with pytest.raises(AccessDeniedError):
-            await export_person(manager, ANNA, tmp_path / "anna.zip", principal=BEN)
+            await export_person(manager, ANNA, to=tmp_path / "anna.zip", principal=BEN)
         assert not (tmp_path / "anna.zip").exists()
-        done = await export_person(manager, ANNA, tmp_path / "anna.zip", principal=ANNA)
+        done = await export_person(manager, ANNA, to=tmp_path / "anna.zip", principal=ANNA)
         assert done.sessions == 3
 
 

@@ -121,7 +121,9 @@ async def _export_person(invocation: Invocation, person: str, *, tenant: str, pa
                 bar.done(done)
 
             whose = Principal(person, tenant)
-            done = await export_person(manager, whose, path, memory=memory, progress=moved, principal=operator(tenant))
+            done = await export_person(
+                manager, whose, to=path, memory=memory, progress=moved, principal=operator(tenant)
+            )
     for session_id, code in done.unreadable.items():
         output.say(f"{session_id} is not in it: it cannot be read [{code}]", style="red")
     if output.json:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from kipu.interop.printable import printable, printable_line
 from kipu.interop.transcript import Entry, Fold, entries, facts, title_of
+from kipu.manager.access import Verb
 from kipu.manager.session import Session
 from kipu.ports.principal import Principal
 
@@ -40,6 +41,7 @@ async def export_html(
     session: Session, *, redactor: Redactor | None = None, principal: Principal | None = None
 ) -> AsyncIterator[bytes]:
     """Yield the page as UTF-8, entry by entry. All text is escaped and control characters are written out."""
+    await session.permit(Verb.READ, principal)
     head = session.head
     title = _line(title_of(head, redactor=redactor))
     rows = "".join(f"<dt>{_line(name)}</dt><dd>{_line(value)}</dd>\n" for name, value in facts(head, redactor=redactor))

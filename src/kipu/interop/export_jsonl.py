@@ -38,10 +38,9 @@ async def export_jsonl(
             data = await _blob(session, digest, redactor=redactor, principal=principal)
             if data is not None:
                 blobs[digest] = data
-        if redactor is not None:
-            stored = redact_stored(redactor, stored, blobs=blobs)
+        shown = stored if redactor is None else redact_stored(redactor, stored, blobs=blobs)
         inline = {hashlib.sha256(data).hexdigest(): data for data in blobs.values()} if inline_blobs else {}
-        yield event_line(stored, blobs=inline)
+        yield event_line(shown, blobs=inline)
 
 
 async def export_blobs(

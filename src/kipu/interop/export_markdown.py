@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from kipu.interop.printable import printable, printable_line
 from kipu.interop.transcript import Entry, Fold, entries, facts, title_of
+from kipu.manager.access import Verb
 from kipu.manager.session import Session
 from kipu.ports.principal import Principal
 
@@ -26,6 +27,7 @@ async def export_markdown(
     Messages stand as quotations, so that nothing said in them can pass for the transcript's own headings; HTML in them is
     escaped, and control characters are written out. Arguments and results are folded code blocks.
     """
+    await session.permit(Verb.READ, principal)
     head = session.head
     lines = [f"# {_inline(title_of(head, redactor=redactor))}", ""]
     lines += [f"- **{name}**: {_inline(value)}" for name, value in facts(head, redactor=redactor)]

@@ -67,8 +67,8 @@ class PersonExport:
 async def export_person(
     manager: SessionManager,
     person: Principal,
-    path: Path,
     *,
+    to: Path,
     memory: MemoryStore | None = None,
     progress: Callable[[int, int], None] | None = None,
     principal: Principal | None = None,
@@ -83,18 +83,18 @@ async def export_person(
         raise AccessDeniedError(
             principal=caller.id, verb="export the data of", session_id=f"{person.id} (a person)", reason=reason
         )
-    pending = PendingFile(path)
+    pending = PendingFile(to)
     try:
         moment = datetime.fromtimestamp(manager.now_us() / 1_000_000, tz=UTC)
         writer = ArchiveWriter(cast("Any", _Appending(pending)), date_time=_zip_time(moment))
-        work = _Export(manager, person, writer, memory=memory)
+        work = _Export(manager, person, writer=writer, memory=memory)
         await work.run(progress)
         writer.finish({"exported_at": moment.isoformat(), **work.summary()})
         size = pending.finish()
     finally:
         pending.drop()
     return PersonExport(
-        path, size, len(work.sessions), work.events, work.blobs, work.facts, work.elsewhere, work.unreadable
+        to, size, len(work.sessions), work.events, work.blobs, work.facts, work.elsewhere, work.unreadable
     )
 
 
@@ -115,7 +115,7 @@ class _Appending:
 
 class _Export:
     def __init__(
-        self, manager: SessionManager, person: Principal, writer: ArchiveWriter, *, memory: MemoryStore | None
+        self, manager: SessionManager, person: Principal, *, writer: ArchiveWriter, memory: MemoryStore | None
     ) -> None:
         self._manager = manager
         self._person = person

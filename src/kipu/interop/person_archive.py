@@ -224,7 +224,7 @@ class ArchiveWriter:
         info = zipfile.ZipInfo(name, self._date_time)
         info.compress_type = zipfile.ZIP_DEFLATED
         info.external_attr = (stat.S_IFREG | 0o600) << 16
-        return _Entry(self._zip.open(info, "w", force_zip64=True), name, self.files)
+        return _Entry(self._zip.open(info, "w", force_zip64=True), name, files=self.files)
 
     def put(self, name: str, data: bytes) -> None:
         """Write an entry at once."""
@@ -239,7 +239,7 @@ class ArchiveWriter:
 
 
 class _Entry:
-    def __init__(self, file: IO[bytes], name: str, files: dict[str, dict[str, Any]]) -> None:
+    def __init__(self, file: IO[bytes], name: str, *, files: dict[str, dict[str, Any]]) -> None:
         self._file = file
         self._name = name
         self._files = files

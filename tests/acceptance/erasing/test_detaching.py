@@ -161,7 +161,9 @@ async def test_a_fork_made_while_its_parent_goes_is_refused_or_kept(url: str, ho
     async with await open_manager(url) as manager:
         parent, *_ = await family(manager)
         ending: Any = manager._ending
-        await ending._eraser.ledger.begin("erasure_x", {"kind": "session"}, [{"session_id": "parent", "places": {}}])
+        await ending._eraser.ledger.begin(
+            "erasure_x", {"kind": "session"}, steps=[{"session_id": "parent", "places": {}}]
+        )
         heads = [head.session_id async for head in manager.heads()]
         with pytest.raises(Exception, match="was erased"):
             await parent.fork()

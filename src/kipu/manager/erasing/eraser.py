@@ -93,7 +93,7 @@ class Eraser:
             samples = await self._sampled(request) if request.prove else None
             erasure_id = ids.prefixed_id("erasure", self._clock.now_us() // 1000, random=self._entropy.random_bytes(10))
             facts, steps = await self._planned(request)
-            await self.ledger.begin(erasure_id, facts, steps)
+            await self.ledger.begin(erasure_id, facts, steps=steps)
             try:
                 await self._refuse_new_forks(request)
             except SessionForkedError:

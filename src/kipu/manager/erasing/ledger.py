@@ -41,7 +41,7 @@ class Ledger:
 
     # ---- what is under way -----------------------------------------------------------------------------------------
 
-    async def begin(self, erasure_id: str, facts: dict[str, Any], steps: Sequence[dict[str, Any]]) -> None:
+    async def begin(self, erasure_id: str, facts: dict[str, Any], *, steps: Sequence[dict[str, Any]]) -> None:
         """Make a plan durable. Before its last step is, it counts as never begun."""
         await self._append(await self._ledger(), [MetadataChangedEvent(set={_OPEN + erasure_id: True})])
         await self._append(erasure_id, [_beginning(f"kipu:{erasure_id}")])

@@ -24,7 +24,7 @@ async def forked(subject: Subject, store: EventStore, *, own: int = 3) -> list[R
     return [first, *(subject.record(f"shared {number}", tokens=7) for number in range(1, _BASE))]
 
 
-async def stand_alone(subject: Subject, store: EventStore, lease: Lease, **options: Any) -> Appended:
+async def stand_alone(subject: Subject, store: EventStore, *, lease: Lease, **options: Any) -> Appended:
     """Append what makes the child's shared events its own."""
     patch = HeadPatch(set={"base_seq": 0, "forked_from": None})
     record = subject.record("alone", event_type="fork_detached")
@@ -40,7 +40,7 @@ async def adopted_events_become_own(subject: Subject) -> None:
     expect_equal(await store.adopt("child", records[:2], lease=lease), 2, what="the end after the first two")
     expect_equal(await store.adopt("child", records[2:], after=2, lease=lease), _BASE, what="the end after all")
     before = await store.head("child")
-    appended = await stand_alone(subject, store, lease)
+    appended = await stand_alone(subject, store, lease=lease)
     events = await whole_log(store, "child")
     expect_equal([event.seq for event in events], list(range(1, appended.last_seq + 1)), what="the seqs")
     expect_equal([event.record for event in events[:_BASE]], records, what="the records that were taken in")
@@ -93,9 +93,9 @@ async def adopting_is_refused_where_it_does_not_fit(subject: Subject) -> None:
     expect_equal(await store.adopt("child", records[:3], lease=lease), 3, what="the end after repeating")
     expect_equal(await store.adopt("child", records[1:4], after=1, lease=lease), 4, what="the end after overlapping")
     with expect_error(ConflictError, what="standing alone with a gap"):
-        await stand_alone(subject, store, lease)
+        await stand_alone(subject, store, lease=lease)
     expect_equal(await store.adopt("child", records, lease=lease), _BASE, what="the end after all")
-    await stand_alone(subject, store, lease)
+    await stand_alone(subject, store, lease=lease)
     expect_equal((await texts(store, "child"))[:_BASE], [f"shared {n}" for n in range(_BASE)], what="the events")
 
 
@@ -109,7 +109,7 @@ async def adopted_events_survive_reopening(subject: Subject) -> None:
     store = await subject.reopen()
     expect_equal(await store.adopt("child", lease=lease), 3, what="the end after reopening")
     await store.adopt("child", records[3:], after=3, lease=lease)
-    await stand_alone(subject, store, lease)
+    await stand_alone(subject, store, lease=lease)
     before = (await store.head("child"), await whole_log(store, "child"))
     store = await subject.reopen()
     expect_equal((await store.head("child"), await whole_log(store, "child")), before, what="head and log")
@@ -125,7 +125,7 @@ async def adopted_events_are_searched(subject: Subject) -> None:
     lease = await subject.claim(store, "child")
     await store.index([IndexEntry("child", _BASE + 2, ("word",))], indexed={"child": _BASE + 3})
     await store.adopt("child", records, lease=lease)
-    await stand_alone(subject, store, lease)
+    await stand_alone(subject, store, lease=lease)
     head = await store.head("child")
     expect_equal(head and head.indexed_seq, 0, what="how far it is indexed")
     entries = [IndexEntry("child", seq, ("word",)) for seq in range(1, _BASE + 4)]
@@ -160,7 +160,8 @@ async def an_erasure_takes_adopted_events_too(subject: Subject) -> None:
         mark, name = subject.canary(), f"child{int(alone)}"
         await subject.begin(store, name, base_seq=2, forked_from="gone")
         lease = await subject.claim(store, name)
-        await store.adopt(name, [subject.record(mark), subject.record(mark)], lease=lease)
+        shared = [subject.record(mark, turn_id=mark) for _ in range(2)]
+        await store.adopt(name, shared, lease=lease)
         expect(files_with(root, mark), "the mark must be in some file before")
         if alone:
             patch = HeadPatch(set={"base_seq": 0, "forked_from": None})
