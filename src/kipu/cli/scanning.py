@@ -16,8 +16,17 @@ from kipu.cli.options import JsonOption, StoreOption
 if TYPE_CHECKING:
     from kipu.manager.manager import SessionManager
     from kipu.manager.scanning import Suspicion
+    from kipu.ports.head import Head
+    from kipu.security.redaction.redactor import Redactor
 
 app = typer.Typer(add_completion=False)
+
+
+_ADVICE = (
+    "what was seen there may be known elsewhere: change these secrets where they are from.",
+    "a log is never rewritten. `kipu export ID -o FILE` writes a session without them and `kipu import --as-new FILE` takes it in again;",
+    "`kipu erase ID --yes` then removes the one with them, its forks too where that is asked for.",
+)
 
 
 @app.command("scan")
@@ -36,7 +45,7 @@ def scan(
 ) -> None:
     """Say where stored sessions hold secrets: rule, session, event and field, never the secret. Ends with 1 where there are some.
 
-    The values of this environment's secret variables are looked for too. Nothing is changed.
+    The secrets of this environment and of the configuration are looked for too, and what its own rules say. Nothing is changed.
     """
     invocation = begin(context, store=store, json=json)
     if invocation.run(_scan(invocation, session, entropy=entropy)):
@@ -44,14 +53,20 @@ def scan(
 
 
 async def _scan(invocation: Invocation, text: str | None, *, entropy: bool) -> int:
+    from kipu.cli.progress import progress_bar
+    from kipu.cli.redaction_settings import redactor_of
     from kipu.cli.reference import find_session
-    from kipu.wiring import open_redactor
 
-    output, redactor = invocation.output, open_redactor(os.environ)
+    output, redactor = invocation.output, redactor_of(invocation.settings, os.environ)
+    rows: list[dict[str, Any]] = []
     async with invocation.manager() as manager:
-        session_id = (await find_session(manager, text)).session_id if text else None
-        found = _suspicions(manager, session_id, redactor=redactor, entropy=entropy)
-        rows = [each.to_json() async for each in found]
+        heads = [(await find_session(manager, text)).head] if text else await _all_heads(manager)
+        session_id = heads[0].session_id if text else None
+        with progress_bar(output, "scanning", unit="sessions") as bar:
+            bar.expect(len(heads))
+            for number, head in enumerate(heads, 1):
+                rows += [each.to_json() async for each in _scanned(manager, head, redactor, entropy=entropy)]
+                bar.done(number)
         url = manager.store.describe().url
     certain: int = sum(row["count"] for row in rows if row["rule"] != "entropy")
     if output.json:
@@ -61,20 +76,23 @@ async def _scan(invocation: Invocation, text: str | None, *, entropy: bool) -> i
     names = ("session_id", "seq", "event_type", "path", "rule", "count")
     output.table(columns, ([str(row[name]) for name in names] for row in rows))
     output.say(f"{url}: {certain} secrets found" if certain else f"{url}: no secret found")
+    if certain:
+        for line in _ADVICE:
+            output.say(line)
     return certain
 
 
-async def _suspicions(
-    manager: SessionManager, session_id: str | None, *, redactor: Any, entropy: bool
-) -> AsyncIterator[Suspicion]:
-    from kipu.manager.scanning import scan_session
+async def _all_heads(manager: SessionManager) -> list[Head]:
+    from kipu.cli.reference import EVERY_STATUS
     from kipu.ports.store import SessionQuery
 
-    if session_id is not None:
-        heads = [(await manager.open(session_id)).head]
-    else:
-        statuses = frozenset({"active", "expired", "archived", "trashed"})
-        heads = [head async for head in manager.heads(SessionQuery(statuses=statuses, limit=500))]
-    for head in heads:
-        async for found in scan_session(manager.store, head, redactor=redactor, entropy=entropy):
-            yield found
+    return [head async for head in manager.heads(SessionQuery(statuses=EVERY_STATUS, limit=500))]
+
+
+async def _scanned(
+    manager: SessionManager, head: Head, redactor: Redactor, *, entropy: bool
+) -> AsyncIterator[Suspicion]:
+    from kipu.manager.scanning import scan_session
+
+    async for found in scan_session(manager.store, head, redactor=redactor, entropy=entropy):
+        yield found

@@ -16,6 +16,7 @@ from kipu.runtime.policy.grants import Grants
 from kipu.runtime.policy.tool_policy import PolicyDecision
 from kipu.runtime.tools.toolbox import Toolbox
 from kipu.runtime.turns.turn_run import TurnRun
+from kipu.runtime.turns.withheld import hidden_words, refusal_of
 from kipu.session.turn_story import OpenCall
 
 QUESTION = "question"  # in what a person is shown, where an answer is wanted and no permission
@@ -71,12 +72,14 @@ class ApprovalGate:
     async def judge(self, run: TurnRun, call: OpenCall) -> Verdict:
         """Return what happens to the call now."""
         tool = self._toolbox.find(call.call.tool_name)
-        arguments = _arguments(call)
+        arguments = _arguments(run, call)
         made = call.call
         problem = self._toolbox.refusal(made.tool_name, arguments, raw=made.raw, parse_error=made.parse_error)
         if problem is not None or tool is None:
             reason, word = (problem.content, problem.error_info) if problem else ("there is no such tool", None)
             return Verdict("refuse", arguments, str(reason), error_info=word)
+        if tool.spec.has_side_effect and run.session.redacts and (withheld := refusal_of(arguments)) is not None:
+            return Verdict("refuse", arguments, withheld, "redacted")
         begun = call.starts - call.parks
         if begun and not (tool.spec.is_idempotent and begun < tool.spec.max_starts):
             return _interrupted(call, arguments)
@@ -131,16 +134,17 @@ class ApprovalGate:
     ) -> ApprovalRequestEvent:
         """Return the request to append before it is shown to anybody (C15)."""
         tool = self._toolbox.find(call.call.tool_name)
+        kept = call.call.tool_input  # as the log has it: what is withheld from there is not shown either
         shown: dict[str, Any] = {
             "tool": call.call.tool_name,
-            "arguments": dict(verdict.arguments),
-            "reason": verdict.reason,
+            "arguments": dict(kept),
+            "reason": verdict.reason + hidden_words(verdict.arguments, kept),
             "requested_by": self._principal.id,
         }
         if tool is not None:
-            shown.update({QUESTION: tool.subject(verdict.arguments)} if tool.spec.is_question else {})
-            shown["subject"] = tool.subject(verdict.arguments)
-            shown.update(await _preview(tool, verdict.arguments, await context(call)))
+            shown.update({QUESTION: tool.subject(kept)} if tool.spec.is_question else {})
+            shown["subject"] = tool.subject(kept)
+            shown.update(await _preview(tool, kept, await context(call)))
         return ApprovalRequestEvent(
             approval_id=self._mint("appr"),
             tool_call_id=call.id,
@@ -150,12 +154,12 @@ class ApprovalGate:
         )
 
 
-def _arguments(call: OpenCall) -> Mapping[str, Any]:
+def _arguments(run: TurnRun, call: OpenCall) -> Mapping[str, Any]:
     """Return what the call is to be run with: what the model wrote, or what a person put in its place."""
     decision = call.decision
     if decision is not None and decision.decision == APPROVED and decision.arguments is not None:
         return decision.arguments
-    return call.call.tool_input
+    return run.withheld.arguments(call)
 
 
 def _interrupted(call: OpenCall, arguments: JsonObject) -> Verdict:

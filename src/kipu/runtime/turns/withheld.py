@@ -55,6 +55,19 @@ def marks_in(value: Any) -> Counter[str]:
     return found
 
 
+def hidden_words(made: JsonObject, kept: JsonObject) -> str:
+    """Return what a person is to know who is asked about a call that is shown without its secrets."""
+    if made == kept or not marks_in(kept):
+        return ""
+    hidden = _signs_in(made) - _signs_in(kept)
+    more = f", and in them signs that a shell acts on: {' '.join(sorted(hidden))}" if hidden else ""
+    return f" (secrets in the arguments are not shown{more})"
+
+
+def _signs_in(value: Any) -> Counter[str]:
+    return Counter(sign for sign in str(value) if sign in "`$;|&<>()")
+
+
 def refusal_of(arguments: JsonObject) -> str | None:
     """Return why a call that would change something is not run with these arguments, None where nothing is against it."""
     marks = marks_in(arguments)

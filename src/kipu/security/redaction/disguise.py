@@ -21,6 +21,7 @@ class Plain:
     data: bytes
     places: tuple[int, ...]  # in `data`, where something was taken out or put in its plain form
     origins: tuple[int, ...]  # where the bytes from there on stand in the disguised text
+    letters: frozenset[int]  # in `data`, the letters that stand for a look-alike of several bytes
 
     def origin(self, start: int, end: int) -> tuple[int, int] | None:
         """Return where a span stands in the disguised text, None where nothing is disguised in it."""
@@ -29,7 +30,7 @@ class Plain:
             for place in self.places[bisect_right(self.places, start) : bisect_right(self.places, end)]
         ):
             return None
-        return self._at(start), self._at(end - 1) + 1
+        return self._at(start), self._at(end) if end - 1 in self.letters else self._at(end - 1) + 1
 
     def _at(self, place: int) -> int:
         number = bisect_right(self.places, place) - 1
@@ -43,6 +44,7 @@ def undisguised(data: bytes) -> Plain | None:
     parts: list[bytes] = []
     places: list[int] = []
     origins: list[int] = []
+    letters: set[int] = set()
     at = size = 0
     for found in _DISGUISE.finditer(data):
         start, end = found.span()
@@ -52,11 +54,12 @@ def undisguised(data: bytes) -> Plain | None:
         if plain:
             places.append(size)
             origins.append(start)
+            letters.add(size)
         size += len(plain)
         places.append(size)
         origins.append(end)
         at = end
-    return Plain(b"".join([*parts, data[at:]]), tuple(places), tuple(origins))
+    return Plain(b"".join([*parts, data[at:]]), tuple(places), tuple(origins), frozenset(letters))
 
 
 def _plain(found: bytes) -> bytes:

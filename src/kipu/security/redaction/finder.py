@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import NamedTuple
 
 from kipu.security.redaction.context import goes_on_otherwise
@@ -16,15 +16,19 @@ from kipu.security.redaction.manifest import manifest_spans
 from kipu.security.redaction.rule import REACH, Rule, Tier
 
 KNOWN_RULE = "known-secret"
+MANIFEST = "secret-manifest"
+UNNAMED = frozenset((unlisted.NAME, MANIFEST))  # rules that are no patterns and may be left out too
 _MANIFEST_STEP = (
     1_024  # one look covers what is around it, so a text that says it on every line is not looked at for each
 )
 _LONG_RUN = 256
 _LONGEST_VALUE = 4_096  # what a name is given that is longer is a file, not a secret
+_GATE_REACH = 160  # so much is the most that a gate looks at
+_SPACE = re.compile(rb"\s")
 _LEAD_REACH = 1_024  # how far is looked for what begins before its literal
 _ESCAPED = re.compile(rb"(?:\\[nrtbf]|\\u[0-9a-fA-F]{4}|\\x[0-9a-fA-F]{2}|%[0-9a-fA-F]{2}|\x1b\[[0-9;]*m)\Z")
-_ESCAPE = re.compile(rb"\\\\(?:[nrtbf\"\\\\/]|u[0-9a-fA-F]{4})")
-_ESCAPE_CUT = re.compile(rb"\\\\(?:u[0-9a-fA-F]{0,3})?\Z")
+_ESCAPE = re.compile(rb"\\(?:[nrtbf\"\\\\/]|u[0-9a-fA-F]{4})")
+_ESCAPE_CUT = re.compile(rb"\\(?:u[0-9a-fA-F]{0,3})?\Z")
 _BACKSLASH = 0x5C
 _JOINED = frozenset((b"/", b"+", b"%"))
 _GOES_ON = _JOINED | {b"_", b"-"}
@@ -44,11 +48,18 @@ class Finder:
     """Find what is to be replaced. Pure: the same text has the same spans, whichever engine looks."""
 
     def __init__(
-        self, engine: Engine, *, rules: Sequence[Rule], custom: Sequence[tuple[str, str]], known: Sequence[bytes]
+        self,
+        engine: Engine,
+        *,
+        rules: Sequence[Rule],
+        custom: Sequence[tuple[str, str]],
+        known: Sequence[bytes],
+        excluded: Container[str] = (),
     ) -> None:
         self._exact = _Anchors(engine, [rule for rule in rules if not rule.folded])
         self._folded = _Anchors(engine, [rule for rule in rules if rule.folded])
-        self._runs = engine.pattern(unlisted.RUN)
+        self._runs = None if unlisted.NAME in excluded else engine.pattern(unlisted.RUN)
+        self._has_manifests = MANIFEST not in excluded
         self._custom = [(name, engine.pattern(text)) for name, text in custom]
         self._known = engine.literals(known)
         self._known_lengths = [len(form) for form in known]
@@ -58,7 +69,7 @@ class Finder:
         names = {
             KNOWN_RULE,
             unlisted.NAME,
-            "secret-manifest",
+            MANIFEST,
             *(rule.name for rule in rules),
             *(name for name, _ in custom),
         }
@@ -72,9 +83,9 @@ class Finder:
         spans += self._exact.spans(data, data)
         spans += self._folded.spans(data, data.lower())
         spans += self._tokens(data)
-        at = data.find(MANIFEST_ANCHOR)
+        at = data.find(MANIFEST_ANCHOR) if self._has_manifests else -1
         while at >= 0:
-            spans += [Span(start, end, "secret-manifest", Tier.CONTEXT) for start, end in manifest_spans(data, at)]
+            spans += [Span(start, end, MANIFEST, Tier.CONTEXT) for start, end in manifest_spans(data, at)]
             at = data.find(
                 MANIFEST_ANCHOR, at + (_MANIFEST_STEP if b"\n---" not in data[at : at + _MANIFEST_STEP] else 1)
             )
@@ -92,7 +103,7 @@ class Finder:
     def _tokens(self, data: bytes) -> list[Span]:
         """Return what looks like a token of a maker that no rule knows."""
         spans = []
-        for match in self._runs.finditer(data):
+        for match in self._runs.finditer(data) if self._runs is not None else ():
             start, end = match.span()
             if data[start - 1 : start] in _GOES_ON or data[end : end + 1] in _JOINED:
                 continue
@@ -106,9 +117,9 @@ class Finder:
         return min(self._beginnings.first(data), self._folded_beginnings.first(data.lower()))
 
     def leads(self, data: bytes) -> list[int]:
-        """Return where literals stand that lead to rules, and known secrets."""
-        found = [*self._known.find(data), *self._exact.literals.find(data), *self._folded.literals.find(data.lower())]
-        return sorted(at for at, _ in found)
+        """Return where literals stand that may lead to a secret when the text goes on, in order."""
+        known = [at for at, index in self._known.find(data) if at + self._known_lengths[index] == len(data)]
+        return sorted([*known, *self._exact.open_leads(data, data), *self._folded.open_leads(data, data.lower())])
 
 
 class _Beginnings:
@@ -147,6 +158,32 @@ class _Anchors:
         if number not in self._patterns:
             self._patterns[number] = self._engine.pattern(rule.pattern)
         return self._patterns[number]
+
+    def open_leads(self, data: bytes, looked_at: bytes) -> list[int]:
+        """Return where a literal stands whose rules are not settled yet by what follows it."""
+        return [
+            at
+            for at, index in self.literals.find(looked_at)
+            if any(not self._is_settled(number, rule, data=data, at=at) for number, rule in self._rules[index])
+        ]
+
+    def _is_settled(self, number: int, rule: Rule, *, data: bytes, at: int) -> bool:
+        """Return True where nothing that may follow makes a rule find something at a literal.
+
+        A token without spaces has ended; a gate is shut; or what would be named has begun long ago, not in quotes, and is none.
+        """
+        if rule.tier is Tier.FORMAT and rule.apart and not rule.folded:
+            return _SPACE.search(data, at) is not None
+        if len(data) - at < _GATE_REACH:
+            return False
+        if rule.gate is not None and rule.gate.match(data, at) is None:
+            return True
+        is_quoted = any(data.count(quote, at) % 2 for quote in (b'"', b"'", b"`"))
+        return (
+            rule.lead == 0
+            and not is_quoted
+            and self._pattern(number, rule).match(data, pos=at, endpos=len(data)) is None
+        )
 
     def spans(self, data: bytes, looked_at: bytes) -> list[Span]:
         """Return what the rules find in `data` where their literals are in `looked_at`."""

@@ -26,7 +26,7 @@ from kipu.security.redaction.families import (
     payment,
     standard,
 )
-from kipu.security.redaction.finder import Finder, Span, merged
+from kipu.security.redaction.finder import UNNAMED, Finder, Span, merged
 from kipu.security.redaction.finding import Finding, Redacted
 from kipu.security.redaction.known import forms_of
 from kipu.security.redaction.places import INTERNAL_ADDRESSES, TEMPORARY_PATHS
@@ -53,8 +53,8 @@ _TEXT_MEDIA = (
 class RedactionPolicy:
     """What is looked for besides the formats of secrets, which always are.
 
-    `context` takes what names and headers give away. `temporary_paths` and `internal_addresses` take places out of tool results
-    (B57), `custom` what your own patterns find: (name, RE2 pattern). Without RE2 a pattern could take for ever, and is refused.
+    `context` takes what names and headers give away, `custom` what your own patterns find: (name, RE2 pattern); without RE2 a
+    pattern could take for ever, and is refused. `temporary_paths` and `internal_addresses` take places out of tool results (B57).
     `excluded` names rules that are not to be used.
     """
 
@@ -67,7 +67,7 @@ class RedactionPolicy:
     def rules(self, *, places: bool) -> list[Rule]:
         """Return the rules in force. Raises: ConfigurationError (a rule to be excluded is not there)."""
         every = [*FORMATS, *CONTEXTS, *TEMPORARY_PATHS, *INTERNAL_ADDRESSES]
-        unknown = sorted(self.excluded - {rule.name for rule in every})
+        unknown = sorted(self.excluded - {rule.name for rule in every} - UNNAMED)
         if unknown:
             raise ConfigurationError(reason=f"there is no redaction rule {unknown[0]!r}")
         chosen = [*FORMATS, *(CONTEXTS if self.context else ())]
@@ -113,15 +113,27 @@ class Redactor:
             raise MissingExtraError(feature="patterns of your own", package="google-re2", extra="security")
         self.engine_name = engine.name
         forms = forms_of(known)
-        self._finder = Finder(engine, rules=self.policy.rules(places=False), custom=(), known=forms)
-        self._with_places = Finder(engine, rules=self.policy.rules(places=True), custom=self.policy.custom, known=forms)
+        self._finder = Finder(
+            engine,
+            rules=self.policy.rules(places=False),
+            custom=self.policy.custom,
+            known=forms,
+            excluded=self.policy.excluded,
+        )
+        self._with_places = Finder(
+            engine,
+            rules=self.policy.rules(places=True),
+            custom=self.policy.custom,
+            known=forms,
+            excluded=self.policy.excluded,
+        )
         self._hash_key = hash_key
         self._seal = seal
 
     # ---- values ----------------------------------------------------------------------------------------------------
 
     def redact(self, value: Any, *, path: str = "", places: bool = True) -> Redacted:
-        """Return the value without its secrets; `places` says whether the rules for places and your own are used too."""
+        """Return the value without its secrets; `places` says whether the rules for places are used too."""
         findings: list[Finding] = []
         result = self._value(value, path, findings=findings, places=places)
         return Redacted(result, tuple(findings))

@@ -36,7 +36,7 @@ class StreamRedactor:
         self._held += piece.encode("utf-8", "surrogatepass")
         if self._swallowing:
             self._swallow()
-        if not self._held:
+        if not self._held or self._swallowing:
             return ""
         return self._give(final=False)
 
@@ -44,7 +44,8 @@ class StreamRedactor:
         """Return what is still held back: nothing follows it."""
         if self._swallowing:
             self._swallow()
-        text = self._give(final=True) if self._held else ""
+        text = self._give(final=True) if self._held and not self._swallowing else ""
+        self._held = b""
         self._seen, self._swallowing = b"", ""
         return text
 

@@ -111,7 +111,9 @@ WAYS = (
 
 def _password(chance: random.Random) -> str:
     """Return what people are made to choose: all four kinds, anywhere."""
-    text = [chance.choice(kind) for kind in (string.ascii_lowercase, string.ascii_uppercase, string.digits, "!#%*+-_@.,")]
+    text = [
+        chance.choice(kind) for kind in (string.ascii_lowercase, string.ascii_uppercase, string.digits, "!#%*+-_@.,")
+    ]
     text += [chance.choice(ALNUM) for _ in range(chance.randrange(6, 12))]
     chance.shuffle(text)
     return "".join(text)
@@ -123,7 +125,7 @@ PASSWORDS = (
     "docker login -u ci -p {secret} registry.acme.test",
     "Server=tcp:db1,1433;User ID=app;Password={secret};Encrypt=True",
     "spring.datasource.password={secret}",
-    "<property name=\"connection.password\" value=\"{secret}\"/>",
+    '<property name="connection.password" value="{secret}"/>',
     "define('DB_PASSWORD', '{secret}');",
     "CREATE USER app WITH PASSWORD '{secret}';",
     "PGPASSWORD={secret} psql -h db1",
@@ -135,9 +137,9 @@ PASSWORDS = (
     "パスワードは{secret}です",
     "login: root\npassword: {secret}\n",
     '{{"auth": {{"username": "root", "password": "{secret}"}}}}',
-    "admin_password = \"{secret}\"  # rotate",
+    'admin_password = "{secret}"  # rotate',
     "mongodb://root:{quoted}@db1:27017/admin",
-    "$env:DB_PASSWORD = \"{secret}\"",
+    '$env:DB_PASSWORD = "{secret}"',
 )
 
 

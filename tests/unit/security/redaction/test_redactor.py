@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kipu.errors import ConfigurationError
-from kipu.security.redaction.engine import PlainEngine
 from kipu.security.redaction.known import secrets_of_environment
 from kipu.security.redaction.redactor import RedactionPolicy, Redactor
 from tests.unit.security.redaction.secret_samples import samples
