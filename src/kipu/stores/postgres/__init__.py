@@ -1,0 +1,1 @@
+"""The PostgreSQL store: the same sessions for any number of machines."""

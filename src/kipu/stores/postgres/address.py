@@ -1,0 +1,89 @@
+"""A `postgresql://` URL taken apart: what is Kipu's own, and what the driver is given."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+
+from kipu.errors import StoreUrlError
+
+_SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,40}")
+_OWN = {"schema", "connections", "notify", "prepare", "statement_timeout_s", "durability"}
+MOST_CONNECTIONS = 64
+DEFAULT_SCHEMA, DEFAULT_CONNECTIONS, DEFAULT_TIMEOUT_S = "kipu", 8, 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a database is and how it is used. `shown` has no password."""
+
+    driver_url: str
+    shown: str
+    schema: str = DEFAULT_SCHEMA
+    connections: int = DEFAULT_CONNECTIONS
+    notify: bool = True
+    prepare: bool = True
+    statement_timeout_s: float = DEFAULT_TIMEOUT_S
+
+    @property
+    def channel(self) -> str:
+        """Return the name under which commits are made known."""
+        return f"kipu_{self.schema}"
+
+    @classmethod
+    def parse(cls, url: str) -> Address:
+        """Return the parts of a URL; every parameter that is not Kipu's is the driver's (sslmode, connect_timeout …).
+
+        Raises:
+            StoreUrlError: a value of Kipu's own is not one that it knows.
+        """
+        try:
+            parts = urlsplit(url)
+            settings = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
+            shown = _without_password(url)
+        except ValueError as error:
+            raise StoreUrlError(url=re.sub(r"//[^@/]*@", "//…@", url), reason=str(error)) from error
+        own = {name: settings.pop(name) for name in _OWN & set(settings)}
+        if own.pop("durability", "fsync") != "fsync":
+            raise StoreUrlError(
+                url=shown, reason="what PostgreSQL acknowledges is as durable as its server is set to be"
+            )
+        schema = own.get("schema", DEFAULT_SCHEMA)
+        if not _SCHEMA.fullmatch(schema):
+            raise StoreUrlError(url=shown, reason="schema is a name of lower-case letters, digits and _")
+        query = urlencode(settings, quote_via=quote)
+        return cls(
+            urlunsplit(("postgresql", parts.netloc, parts.path, query, "")),
+            shown,
+            schema,
+            int(_number(own, "connections", DEFAULT_CONNECTIONS, most=MOST_CONNECTIONS, url=shown)),
+            _switch(own, "notify", url=shown),
+            _switch(own, "prepare", url=shown),
+            _number(own, "statement_timeout_s", DEFAULT_TIMEOUT_S, most=600, url=shown),
+        )
+
+
+def _without_password(url: str) -> str:
+    parts = urlsplit(url)
+    user, at, host = parts.netloc.rpartition("@")
+    shown = f"{user.split(':')[0]}@{host}" if at else host
+    settings = [(name, value) for name, value in parse_qsl(parts.query) if name not in {"password", "sslpassword"}]
+    return urlunsplit((parts.scheme, shown, parts.path, urlencode(settings, quote_via=quote), ""))
+
+
+def _number(own: dict[str, str], name: str, default: float, *, most: float, url: str) -> float:
+    try:
+        value = float(own.get(name, default))
+    except ValueError:
+        value = 0
+    if not 1 <= value <= most:
+        raise StoreUrlError(url=url, reason=f"{name} is a number from 1 to {most:g}")
+    return value
+
+
+def _switch(own: dict[str, str], name: str, *, url: str) -> bool:
+    value = own.get(name, "on")
+    if value not in {"on", "off"}:
+        raise StoreUrlError(url=url, reason=f"{name} is on or off")
+    return value == "on"

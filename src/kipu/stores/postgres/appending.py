@@ -1,0 +1,310 @@
+"""Appending: decided here on the head as it was read, done there by one statement that holds only if it still is so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+from psycopg.errors import UniqueViolation
+
+from kipu.errors import ConflictError, KipuError, SessionNotFoundError, StoreUnavailableError
+from kipu.ports.clock import Clock
+from kipu.ports.head import apply_patch
+from kipu.ports.owner import Liveness
+from kipu.ports.store import IDEMPOTENCY_RETENTION_S, Appended, Record
+from kipu.stores.admission import AppendRequest, admit, ends_sharing, taken_over
+from kipu.stores.event_row import FIELDS, row_of
+from kipu.stores.postgres import heads as head_rows
+from kipu.stores.postgres.database import Connection, Database, fetch, gave_up, pause, run
+from kipu.stores.postgres.failures import is_lost
+from kipu.stores.postgres.heads import HeadRow, Heads, row_values, sql
+from kipu.stores.postgres.members import follow_members
+
+_TRIES = 12
+_MOST_VALUES = 16  # events in one statement; more go in by arrays
+_RETENTION_US = IDEMPOTENCY_RETENTION_S * 1_000_000
+_TYPES = ("bigint", "text", "text", "text", "bigint", "text", "text", "text", "integer", "bigint", "bytea")
+_OUTCOME = "SELECT session_id, first_seq, last_seq, at_us FROM {schema}.idempotency WHERE key = %s"
+_FORGET_KEY = "DELETE FROM {schema}.idempotency WHERE key = %s AND at_us <= %s"
+_REMEMBER = "INSERT INTO {schema}.idempotency(key, session_id, first_seq, last_seq, at_us)"
+_IS_OURS = "SELECT event_id FROM {schema}.events WHERE session_id = %s AND seq = %s"
+_ADOPTED = "SELECT seq, tokens FROM {schema}.events WHERE session_id = %s AND seq <= %s ORDER BY seq"
+_BOUND = "SELECT session_id FROM {schema}.bindings WHERE key = %s"
+_BIND = "INSERT INTO {schema}.bindings(key, session_id) VALUES (%s, %s)"
+_REBIND = "UPDATE {schema}.bindings SET session_id = %s WHERE key = %s AND session_id = %s"
+_PRUNE_EVERY = 256
+_PRUNE = (
+    "DELETE FROM {schema}.idempotency WHERE key IN"
+    " (SELECT key FROM {schema}.idempotency WHERE at_us <= %s ORDER BY at_us LIMIT 1000)"
+)
+
+
+class _Draft(NamedTuple):
+    """What an append comes to, if the head still is as it was."""
+
+    request: AppendRequest
+    row: HeadRow
+    before: Mapping[str, Any]
+    after: dict[str, Any]
+    first_seq: int
+    now_us: int
+
+    @property
+    def appended(self) -> Appended:
+        return Appended(self.request.session_id, self.first_seq, self.after["last_seq"])
+
+
+class _MovedError(Exception):
+    """The head is not what it was; everything was rolled back."""
+
+
+class Appender:
+    """Append batches to sessions of one database."""
+
+    def __init__(self, database: Database, heads: Heads, *, clock: Clock, liveness: Liveness) -> None:
+        self._database = database
+        self._heads = heads
+        self._clock = clock
+        self._liveness = liveness
+        self._keyed = 0
+
+    async def append(self, request: AppendRequest) -> Appended:
+        """Append a batch as the contract says, however many others append at the same moment."""
+        attempted: list[int] = []  # where it may stand already: its connection went before the answer came
+        lost: Exception | None = None
+        for number in range(_TRIES):
+            row, is_fresh = await self._heads.take(request.session_id)
+            try:
+                draft = await self._draft(request, row)
+            except KipuError:
+                outcome = await self._known(request, attempted)
+                if outcome is not None:
+                    return outcome
+                if is_fresh:
+                    raise
+                self._heads.forget(request.session_id)
+                continue
+            try:
+                outcome = await self._write(draft)
+            except StoreUnavailableError as error:
+                if error.__cause__ is None or not is_lost(error.__cause__):
+                    raise
+                attempted.append(draft.first_seq)
+                lost, outcome = error, None
+            if outcome is not None:
+                return outcome
+            self._heads.forget(request.session_id)
+            await pause(min(number, 4))
+            outcome = await self._known(request, attempted)
+            if outcome is not None:
+                return outcome
+        raise lost or gave_up(self._database.url)
+
+    # ---- deciding --------------------------------------------------------------------------------------------------
+
+    async def _draft(self, request: AppendRequest, row: HeadRow) -> _Draft:
+        now_us = self._clock.now_us()
+        adopted = await self._adopted(request, row)
+        before = admit(
+            request,
+            row.data,
+            erased=row.is_erased,
+            bound_to=await self._bound_to(request),
+            adopted_seq=adopted[-1][0] if adopted else 0,
+            now_us=now_us,
+            liveness=self._liveness,
+        )
+        first_seq = before["last_seq"] + 1
+        after = apply_patch(
+            before,
+            request.head,
+            first_seq=first_seq,
+            timestamps=[record.timestamp for record in request.records],
+            tokens=sum([record.tokens for record in request.records]),
+        )
+        if adopted:
+            after = taken_over(after, [tokens for _, tokens in adopted])
+        return _Draft(request, row, before, after, first_seq, now_us)
+
+    async def _adopted(self, request: AppendRequest, row: HeadRow) -> list[tuple[int, int]]:
+        if row.data is None or not ends_sharing(request) or not row.data.get("base_seq"):
+            return []
+        values = (request.session_id, row.data["base_seq"])
+        return [(seq, tokens) for seq, tokens in await self._rows(_ADOPTED, values)]
+
+    async def _bound_to(self, request: AppendRequest) -> str | None:
+        if request.bind is None:
+            return None
+        rows = await self._rows(_BOUND, (request.bind.key,))
+        return rows[0][0] if rows else None
+
+    async def _known(self, request: AppendRequest, attempted: Sequence[int]) -> Appended | None:
+        """Return where the batch stands already: under its key, or because a lost connection had carried it out."""
+        for first_seq in attempted:
+            rows = await self._rows(_IS_OURS, (request.session_id, first_seq))
+            if rows and rows[0][0] == request.records[0].event_id:
+                return Appended(request.session_id, first_seq, first_seq + len(request.records) - 1)
+        return await self.outcome(request.idempotency_key)
+
+    async def outcome(self, key: str | None) -> Appended | None:
+        """Return what stands under an idempotency key within its retention."""
+        if key is None:
+            return None
+        for session_id, first_seq, last_seq, at_us in await self._rows(_OUTCOME, (key,)):
+            if at_us > self._clock.now_us() - _RETENTION_US:
+                return Appended(session_id, first_seq, last_seq, duplicate=True)
+        return None
+
+    async def _rows(self, text: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+        return await self._database.rows(sql(text, self._database), values)
+
+    # ---- writing ---------------------------------------------------------------------------------------------------
+
+    async def _write(self, draft: _Draft) -> Appended | None:
+        """Write a batch; return None where the head had moved."""
+        request = draft.request
+        members = draft.before.get("members") or draft.after.get("members")
+        in_one = request.bind is None and not members and len(request.records) <= _MOST_VALUES
+        try:
+            if in_one:
+                count = await self._database.changing(lambda connection: self._in_one(connection, draft))
+            else:
+                count = await self._database.together(lambda connection: self._in_many(connection, draft))
+        except _MovedError:
+            return None
+        except StoreUnavailableError as error:
+            if isinstance(error.__cause__, UniqueViolation):
+                return await self._refused_by_key(request)
+            raise
+        if not count:
+            return None
+        self._heads.keep(request.session_id, HeadRow(draft.row.version + 1, draft.after))
+        if request.idempotency_key is not None:
+            await self._prune(draft.now_us)
+        return draft.appended
+
+    async def _refused_by_key(self, request: AppendRequest) -> Appended | None:
+        """Return what stands under the key that was taken; an old key is forgotten, and the append tried again."""
+        known = await self.outcome(request.idempotency_key)
+        if known is None and request.idempotency_key is not None:
+            values = (request.idempotency_key, self._clock.now_us() - _RETENTION_US)
+            forget = sql(_FORGET_KEY, self._database)
+            await self._database.changing(lambda connection: run(connection, forget, values))
+        return known
+
+    async def _in_one(self, connection: Connection, draft: _Draft) -> int:
+        request = draft.request
+        text = _statement(
+            len(request.records), begins=draft.row.data is None, keyed=request.idempotency_key is not None
+        )
+        values = [*self._head_values(draft)]
+        for number, record in enumerate(request.records):
+            values += row_of(request.session_id, draft.first_seq + number, record)
+        if request.idempotency_key is not None:
+            values += [request.idempotency_key, draft.first_seq, draft.after["last_seq"], draft.now_us]
+        rows = await fetch(connection, sql(text, self._database), values)
+        return int(rows[0][0])
+
+    def _head_values(self, draft: _Draft) -> tuple[Any, ...]:
+        session_id = draft.request.session_id
+        if draft.row.data is None:
+            return (session_id, *row_values(draft.after))
+        return (*row_values(draft.after), session_id, draft.row.version)
+
+    async def _in_many(self, connection: Connection, draft: _Draft) -> int:
+        """Write a batch by several statements of one transaction."""
+        request, session_id = draft.request, draft.request.session_id
+        text = head_rows.INSERT if draft.row.data is None else head_rows.UPDATE
+        if not await run(connection, sql(text, self._database), self._head_values(draft)):
+            raise _MovedError
+        await insert_events(connection, self._database, session_id, first_seq=draft.first_seq, records=request.records)
+        if request.idempotency_key is not None:
+            values = (request.idempotency_key, session_id, draft.first_seq, draft.after["last_seq"], draft.now_us)
+            await run(connection, sql(f"{_REMEMBER} VALUES (%s, %s, %s, %s, %s)", self._database), values)
+        if request.bind is not None:
+            await self._bind(connection, request)
+        await follow_members(connection, self._database, before=draft.before, after=draft.after)
+        return 1
+
+    async def _bind(self, connection: Connection, request: AppendRequest) -> None:
+        bind = request.bind
+        if bind is None:
+            return
+        if bind.expected is None:
+            taken = await run(
+                connection, sql(f"{_BIND} ON CONFLICT DO NOTHING", self._database), (bind.key, request.session_id)
+            )
+        else:
+            values = (request.session_id, bind.key, bind.expected)
+            taken = await run(connection, sql(_REBIND, self._database), values)
+        if not taken:
+            raise _MovedError
+
+    async def _prune(self, now_us: int) -> None:
+        """Forget now and then what is older than the retention."""
+        self._keyed += 1
+        if self._keyed % _PRUNE_EVERY == 0:
+            text, values = sql(_PRUNE, self._database), (now_us - _RETENTION_US,)
+            await self._database.changing(lambda connection: run(connection, text, values))
+
+    async def bind(self, key: str, session_id: str, *, expected: str | None) -> None:
+        """Make a key lead to a session if it leads to `expected`. Raises: SessionNotFoundError, ConflictError."""
+        row = await self._heads.load(session_id)
+        if row.data is None:
+            raise SessionNotFoundError(session_id=session_id)
+        text, values = f"{_BIND} ON CONFLICT DO NOTHING", [key, session_id]
+        if expected is not None:
+            text, values = _REBIND, [session_id, key, expected]
+        statement = sql(text, self._database)
+        if not await self._database.changing(lambda connection: run(connection, statement, values)):
+            rows = await self._rows(_BOUND, (key,))
+            raise ConflictError(session_id=key, expected=expected, actual=rows[0][0] if rows else None)
+
+
+async def insert_events(
+    connection: Connection,
+    database: Database,
+    session_id: str,
+    *,
+    first_seq: int,
+    records: Sequence[Record],
+    at: str = "now()",
+) -> None:
+    """Insert events from `first_seq` on, however many, as of `at`; those that are there already stay where it is in the past."""
+    rows = [row_of(session_id, seq, record) for seq, record in enumerate(records, first_seq)]
+    await insert_rows(connection, database, session_id, rows=rows, at=at)
+
+
+async def insert_rows(
+    connection: Connection, database: Database, session_id: str, *, rows: Sequence[tuple[Any, ...]], at: str = "now()"
+) -> None:
+    """Insert rows of `FIELDS`."""
+    if not rows:
+        return
+    arrays = ", ".join(f"%s::{kind}[]" for kind in _TYPES)
+    again = "" if at == "now()" else " ON CONFLICT DO NOTHING"
+    text = (
+        f"INSERT INTO {{schema}}.events(session_id, {', '.join(FIELDS)}, at)"
+        f" SELECT %s, e.*, {at} FROM unnest({arrays}) AS e{again}"
+    )
+    await run(connection, sql(text, database), (session_id, *[list(column) for column in zip(*rows, strict=True)]))
+
+
+@cache
+def _statement(count: int, *, begins: bool, keyed: bool) -> str:
+    """Return the one statement of an append: nothing of it happens unless the head is as it was."""
+    head = head_rows.INSERT if begins else head_rows.UPDATE
+    # Bodies go as they are, the rest as text.
+    row = ", ".join(f"{'%b' if kind == 'bytea' else '%s'}::{kind}" for kind in _TYPES)
+    events = ", ".join([f"({row})"] * count)
+    text = (
+        f"WITH head AS ({head} RETURNING session_id), added AS ("
+        f"INSERT INTO {{schema}}.events(session_id, {', '.join(FIELDS)}, at)"
+        f" SELECT head.session_id, e.*, now() FROM head, (VALUES {events}) AS e)"
+    )
+    if keyed:
+        text += (
+            f", kept AS ({_REMEMBER} SELECT %s::text, head.session_id, %s::bigint, %s::bigint, %s::bigint FROM head)"
+        )
+    return text + " SELECT count(*) FROM head"

@@ -1,0 +1,244 @@
+"""What changes a head and appends nothing: leases, the index's place, taking events in, letting go of them, erasing."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeAlias, TypeVar
+
+import orjson
+
+from kipu.errors import LeaseLostError, SessionNotFoundError
+from kipu.ports.clock import Clock
+from kipu.ports.owner import Liveness
+from kipu.ports.store import ErasureReceipt, Lease, Record, StoredEvent
+from kipu.stores.admission import check_adopted
+from kipu.stores.event_row import row_of
+from kipu.stores.leasing import claimed, holds, released, renewed
+from kipu.stores.offloading import check_reload, let_go, taken_back
+from kipu.stores.postgres import heads as head_rows
+from kipu.stores.postgres.appending import insert_events, insert_rows
+from kipu.stores.postgres.database import Connection, Database, gave_up, pause, run
+from kipu.stores.postgres.heads import HeadRow, Heads, row_values, sql
+from kipu.stores.postgres.members import REMOVE as REMOVE_MEMBERS
+from kipu.stores.times import iso_from_us
+
+T = TypeVar("T")
+HeadData: TypeAlias = dict[str, Any]
+Decide: TypeAlias = Callable[[HeadData], tuple[HeadData | None, T]]
+More: TypeAlias = Callable[[Connection], Awaitable[None]]
+
+_TRIES = 20
+# Below every commit's time: whoever follows all sessions has no news of it, and a search gives it last.
+_LONG_AGO = "'-infinity'"
+_LAST_ADOPTED = "SELECT coalesce(max(seq), 0) FROM {schema}.events WHERE session_id = %s AND seq <= %s"
+_DROP_EVENTS = "DELETE FROM {schema}.events WHERE session_id = %s AND seq > %s AND seq <= %s"
+_DROP_BLOBS = "DELETE FROM {schema}.blobs WHERE session_id = %s AND digest = ANY(%s)"
+_BURY = (
+    "UPDATE {schema}.heads SET version = version + 1, changed_at = now(), data = NULL, tenant = '', owner = '', key = NULL,"
+    " status = '', tags = '', pinned = 0, forked_from = NULL, created_at = '', last_activity_at = '', due_at = NULL,"
+    " lease_owner = NULL, lease_until = NULL, lagging = 0, last_event_at = '', open_turn = false, base_seq = 0, last_seq = 0,"
+    " metadata = NULL, erased_at = %s, removed = %s WHERE session_id = %s AND version = %s"
+)
+_EMPTIED = (
+    ("events", "events"), ("docs", "search"), ("blobs", "blobs"), ("bindings", "bindings"), ("idempotency", "idempotency_keys"),
+)  # fmt: skip
+
+
+class Changes:
+    """Change heads of one database, each as it was read or not at all."""
+
+    def __init__(self, database: Database, heads: Heads, *, clock: Clock, liveness: Liveness) -> None:
+        self._database = database
+        self._heads = heads
+        self._clock = clock
+        self._liveness = liveness
+
+    async def _change(self, session_id: str, decide: Decide[T], *, more: More | None = None) -> T:
+        """Replace the head by what `decide` makes of it, with `more` in the same transaction; None leaves it as it is."""
+        text = sql(head_rows.UPDATE, self._database)
+
+        async def work(connection: Connection) -> tuple[bool, Any]:
+            row = await self._heads.load(session_id, connection=connection)
+            if row.data is None:
+                raise SessionNotFoundError(session_id=session_id)
+            after, answer = decide(row.data)
+            if after is None:
+                return True, answer
+            if not await run(connection, text, (*row_values(after), session_id, row.version)):
+                return False, None
+            if more is not None:
+                await more(connection)
+            self._heads.keep(session_id, HeadRow(row.version + 1, after))
+            return True, answer
+
+        for number in range(_TRIES):
+            self._heads.forget(session_id)
+            run_work = self._database.changing if more is None else self._database.together
+            done, answer = await run_work(work)
+            if done:
+                return answer  # type: ignore[no-any-return]
+            await pause(min(number, 4))
+        raise gave_up(self._database.url)
+
+    # ---- leases ----------------------------------------------------------------------------------------------------
+
+    async def claim(self, session_id: str, *, owner: str, ttl_s: float) -> Lease | None:
+        """Return a lease with the next token, or None while another owner's is live."""
+
+        def decide(row: HeadData) -> tuple[HeadData | None, Lease | None]:
+            now_us = self._clock.now_us()
+            return claimed(row, owner=owner, ttl_s=ttl_s, now_us=now_us, liveness=self._liveness) or (None, None)
+
+        return await self._change(session_id, decide)
+
+    async def renew(self, lease: Lease) -> Lease:
+        """Return the lease with a later expiry."""
+        try:
+            return await self._change(lease.session_id, lambda row: renewed(row, lease, now_us=self._clock.now_us()))
+        except SessionNotFoundError as error:
+            raise LeaseLostError(session_id=lease.session_id, token=lease.token, current=None) from error
+
+    async def release(self, lease: Lease, *, expected_seq: int | None) -> bool:
+        """Give the lease back; False, still holding it, if something arrived since `expected_seq`."""
+
+        def decide(row: HeadData) -> tuple[HeadData | None, bool]:
+            outcome = released(row, lease, expected_seq=expected_seq)
+            return (None, outcome) if isinstance(outcome, bool) else (outcome, True)
+
+        try:
+            return await self._change(lease.session_id, decide)
+        except SessionNotFoundError:
+            return True
+
+    async def set_indexed(self, session_id: str, seq: int, *, back: bool = False) -> None:
+        """Move `indexed_seq` forward, or `back`; a session that is gone is passed over."""
+
+        def decide(row: HeadData) -> tuple[HeadData | None, None]:
+            known = row.get("indexed_seq", 0)
+            return ({**row, "indexed_seq": seq}, None) if (known > seq if back else known < seq) else (None, None)
+
+        try:
+            await self._change(session_id, decide)
+        except SessionNotFoundError:
+            return
+
+    # ---- a fork's own copies, and archives ---------------------------------------------------------------------------
+
+    async def adopt(self, session_id: str, records: Sequence[Record], *, after: int, lease: Lease) -> int:
+        """Take in shared events, out of sight for now; return the last one's seq."""
+        row = await self._held(session_id, lease)
+        base = row.get("base_seq", 0)
+        text = sql(_LAST_ADOPTED, self._database)
+        end = int((await self._database.rows(text, (session_id, base)))[0][0])
+        if not records:
+            return end
+        check_adopted(row, len(records), after=after, end=end)
+        new = records[end - after :]
+
+        async def insert(connection: Connection) -> None:
+            await self._require(connection, session_id, lease)
+            await insert_events(connection, self._database, session_id, first_seq=end + 1, records=new, at=_LONG_AGO)
+
+        await self._database.together(insert)
+        return end + len(new)
+
+    async def offload(
+        self, session_id: str, *, until: int, blobs: Sequence[str], archive: Mapping[str, Any], lease: Lease
+    ) -> None:
+        """Let go of every own event and of these blobs."""
+
+        async def remove(connection: Connection) -> None:
+            base = (await self._heads.load(session_id, connection=connection)).data or {}
+            values = (session_id, base.get("base_seq", 0), until)
+            await run(connection, sql(_DROP_EVENTS, self._database), values)
+            await run(connection, sql(_DROP_BLOBS, self._database), (session_id, list(blobs)))
+
+        await self._change(
+            session_id, lambda row: (let_go(row, lease, until=until, archive=archive), None), more=remove
+        )
+
+    async def reload(
+        self,
+        session_id: str,
+        events: Sequence[StoredEvent],
+        *,
+        lease: Lease,
+        complete: bool,
+        archive: Mapping[str, Any] | None,
+    ) -> None:
+        """Take events back, out of sight until it is `complete`."""
+        rows = [row_of(session_id, event.seq, event.record) for event in events]
+
+        async def insert(connection: Connection) -> None:
+            await self._require(connection, session_id, lease)
+            await insert_rows(connection, self._database, session_id, rows=rows, at=_LONG_AGO)
+
+        check_reload((await self._heads.found(session_id)).data or {}, lease, events)
+        if rows:
+            await self._database.together(insert)
+        if complete:
+
+            def decide(row: HeadData) -> tuple[HeadData, None]:
+                check_reload(row, lease, ())
+                return taken_back(row, archive=archive), None
+
+            await self._change(session_id, decide)
+
+    async def _held(self, session_id: str, lease: Lease) -> HeadData:
+        """Return the head of a session whose lease this is. Raises: SessionNotFoundError, LeaseLostError."""
+        row = (await self._heads.found(session_id)).data or {}
+        if not holds(row, lease):
+            raise LeaseLostError(session_id=session_id, token=lease.token, current=row.get("lease_token", 0))
+        return row
+
+    async def _require(self, connection: Connection, session_id: str, lease: Lease) -> None:
+        """Refuse where the lease was lost meanwhile, and keep others from taking it before this transaction is over."""
+        row = await self._heads.load(session_id, connection=connection)
+        if row.data is None or not holds(row.data, lease):
+            current = None if row.data is None else row.data.get("lease_token", 0)
+            raise LeaseLostError(session_id=session_id, token=lease.token, current=current)
+        values = (*row_values(row.data), session_id, row.version)
+        if not await run(connection, sql(head_rows.UPDATE, self._database), values):
+            raise LeaseLostError(session_id=session_id, token=lease.token, current=None)
+        self._heads.forget(session_id)
+
+    # ---- the end -----------------------------------------------------------------------------------------------------
+
+    async def erase(self, session_id: str, *, lease: Lease) -> ErasureReceipt:
+        """Remove every row of the session; its id stays taken."""
+        erased_at = iso_from_us(self._clock.now_us())
+
+        async def work(connection: Connection) -> ErasureReceipt:
+            row = await self._heads.load(session_id, connection=connection)
+            if row.data is None:
+                raise SessionNotFoundError(session_id=session_id)
+            if not holds(row.data, lease):
+                raise LeaseLostError(session_id=session_id, token=lease.token, current=row.data.get("lease_token", 0))
+            removed = {"heads": 1}
+            for table, name in _EMPTIED:
+                text = sql(f"DELETE FROM {{schema}}.{table} WHERE session_id = %s", self._database)
+                removed[name] = await run(connection, text, (session_id,))
+            await run(connection, sql(REMOVE_MEMBERS, self._database), (session_id,))
+            values = (erased_at, orjson.dumps(removed).decode(), session_id, row.version)
+            if not await run(connection, sql(_BURY, self._database), values):
+                raise LeaseLostError(session_id=session_id, token=lease.token, current=None)
+            return ErasureReceipt(session_id, erased_at, removed)
+
+        self._heads.forget(session_id)
+        receipt = await self._database.together(work)
+        self._heads.forget(session_id)
+        return receipt
+
+    async def drop_index(self) -> None:
+        """Forget every term and set every `indexed_seq` to 0."""
+        empty = sql("DELETE FROM {schema}.docs", self._database)
+        await self._database.changing(lambda connection: run(connection, empty))
+        after = ""
+        text = sql(
+            "SELECT session_id FROM {schema}.heads WHERE data IS NOT NULL AND session_id > %s ORDER BY session_id LIMIT 500",
+            self._database,
+        )
+        while rows := await self._database.rows(text, (after,)):
+            for (session_id,) in rows:
+                await self.set_indexed(session_id, 0, back=True)
+            after = rows[-1][0]

