@@ -63,7 +63,8 @@ def proposal_lines(
     yield f"{proposal.proposal_id}  {proposal.status}: {shown(proposal.target.label)}", "bold"
     author = proposal.author
     by = f"by the {author.kind}" + (f" in {author.session_id}" if author.session_id else "")
-    yield f"proposed {moment(proposal.made_at)} {by}: {shown(proposal.reason)}", ""
+    by += f", for {author.principal}" if author.principal else ""
+    yield f"proposed {moment(proposal.made_at)} {shown(by)}: {shown(proposal.reason)}", ""
     for warning in warnings_of(proposal, state, events=events):
         yield f"warning: {warning}", "yellow"
     yield "", ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from kipu.errors import InvalidProposalError, ProposalRepeatedError
+from kipu.errors import KipuError
 from kipu.memory.consolidation import Consolidated
 from kipu.ports.memory import Fact, Space
 from kipu.ports.principal import Principal
@@ -33,7 +33,7 @@ class HabitProposals:
         self._inbox = inbox
 
     async def take(self, taken: Consolidated) -> list[Proposal]:
-        """Propose what has become a habit, and return the new proposals."""
+        """Propose what has become a habit, and return the new proposals. That it fails is told: memory has taken it in by then."""
         by_space: dict[Space, list[Fact]] = {}
         for fact in taken.facts:
             if _is_habit(fact):
@@ -41,12 +41,16 @@ class HabitProposals:
         made = []
         for space, facts in by_space.items():
             target = _target(space)
-            proposal = await self._propose(taken, target, facts) if target is not None else None
+            try:
+                proposal = await self._propose(taken, target, facts=facts) if target is not None else None
+            except KipuError as error:
+                logger.warning("what memory learned of %s was not proposed: %s", space.subject or space.owner, error)
+                continue
             if proposal is not None:
                 made.append(proposal)
         return made
 
-    async def _propose(self, taken: Consolidated, target: Target, facts: list[Fact]) -> Proposal | None:
+    async def _propose(self, taken: Consolidated, target: Target, *, facts: list[Fact]) -> Proposal | None:
         owner = Principal(facts[0].space.owner, facts[0].space.tenant)
         state = await self._ledgers.of(owner).state()
         new = [fact for fact in facts if not _is_known(state, target, line=_line(fact))]
@@ -55,18 +59,14 @@ class HabitProposals:
         before = state.of(target).text
         text = "\n".join([*([before.rstrip()] if before else []), *map(_line, new)])
         counts = ", ".join(str(len(_sessions(fact))) for fact in new)
-        try:
-            proposed = await self._inbox.propose(
-                owner,
-                target,
-                text=text,
-                reason=f"said in several sessions ({counts})",
-                evidence=_evidence(new),
-                author=Author("consolidation", owner.id, taken.session_id, model=taken.model or ""),
-            )
-        except (InvalidProposalError, ProposalRepeatedError) as error:
-            logger.info("what memory learned was not proposed: %s", error)
-            return None
+        proposed = await self._inbox.propose(
+            owner,
+            target,
+            text=text,
+            reason=f"said in several sessions ({counts})",
+            evidence=_evidence(new),
+            author=Author("consolidation", owner.id, taken.session_id, model=taken.model or ""),
+        )
         return proposed.proposal if proposed.is_new else None
 
 
