@@ -5,8 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from kipu.memory.memory import Memory
     from kipu.ports.cipher import StoreKeys
     from kipu.ports.erasure import ErasurePlace
-    from kipu.ports.memory import MemoryErasure, MemoryStore
+    from kipu.ports.memory import MemoryStore
     from kipu.ports.model import ModelClient
     from kipu.runtime.agent_builder import AgentSettings, MoreTools, OpenModel
     from kipu.runtime.observer import TurnObserver
@@ -178,7 +177,14 @@ def store_place(url: str) -> StorePlace:
         elsewhere = StoreUrl(f"{parsed.kind}:///{path}", parsed.kind, path, settings)
         return await _open_plain(elsewhere, clock=clock, liveness=liveness)
 
-    return StorePlace(url, parsed.kind, path=parsed.path, open_plain=open_plain, beside=_convert_memory_beside)
+    return StorePlace(
+        url,
+        parsed.kind,
+        path=parsed.path,
+        open_plain=open_plain,
+        beside=_convert_memory_beside,
+        archives_beside="archive" not in settings,
+    )
 
 
 async def look_inside(url: str, question: Callable[[EventStore], Awaitable[T]]) -> T:
@@ -364,24 +370,14 @@ def _surroundings(url: str, manager: Callable[[], SessionManager], *, workspaces
 
     parsed = StoreUrl.parse(url)
 
+    def memory() -> MemoryStore | None:
+        path = memory_path(parsed)
+        return memory_store_of(url, manager().store) if path is not None and path.exists() else None
+
     def places() -> Sequence[ErasurePlace]:
         from kipu.runtime.erasing.places import outside_places
 
-        @asynccontextmanager
-        async def opened_memory() -> AsyncIterator[MemoryErasure | None]:
-            path = memory_path(parsed)
-            if path is None or not path.exists():
-                yield None
-                return
-            memory = open_memory(manager(), url)
-            try:
-                yield memory.store
-            finally:
-                await memory.store.close()
-
-        return outside_places(
-            manager(), os.environ, workspaces=workspaces, clock=SystemClock(), opens_memory=opened_memory
-        )
+        return outside_places(manager(), os.environ, workspaces=workspaces, clock=SystemClock(), memory=memory)
 
     return Surroundings(places, partial(_files_of, parsed))
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from kipu.ports.erasure import Emptied, Facts
 from kipu.ports.head import Head
-from kipu.ports.memory import MemoryErasure
+from kipu.ports.memory import MemoryErasure, MemoryStore
 from kipu.ports.store import EventStore
 
-OpenMemory = Callable[[], AbstractAsyncContextManager[MemoryErasure | None]]
+OpenMemory = Callable[[], MemoryStore | None]
 
 
 class MemoryPlace:
@@ -23,6 +23,15 @@ class MemoryPlace:
         self._opens = opens
         self._roots = tuple(roots)
 
+    @asynccontextmanager
+    async def _opened(self) -> AsyncIterator[MemoryErasure | None]:
+        memory = self._opens()
+        try:
+            yield memory
+        finally:
+            if memory is not None:
+                await memory.close()
+
     async def plan(self, head: Head, *, store: EventStore) -> Facts | None:
         """Return that memory has to be asked: what it knows of a session, it knows by the session's id."""
         return {}
@@ -32,12 +41,12 @@ class MemoryPlace:
 
     async def erase(self, session_id: str, facts: Facts) -> Emptied:
         """Forget the session."""
-        async with self._opens() as memory:
+        async with self._opened() as memory:
             return Emptied() if memory is None else Emptied({"facts": await memory.forget_session(session_id)})
 
     async def erase_person(self, tenant: str, owner: str) -> Emptied:
         """Forget the person."""
-        async with self._opens() as memory:
+        async with self._opened() as memory:
             return Emptied() if memory is None else Emptied({"facts": await memory.forget_person(tenant, owner)})
 
     def roots(self) -> Sequence[Path]:

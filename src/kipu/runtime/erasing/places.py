@@ -25,13 +25,13 @@ def outside_places(
     *,
     workspaces: Path | None,
     clock: Clock,
-    opens_memory: OpenMemory,
+    memory: OpenMemory,
 ) -> Sequence[ErasurePlace]:
     """Return where something of a session may be beside its store, under the XDG folders of `environment`."""
     base = workspaces or default_workspaces_folder(environment.get("XDG_DATA_HOME"), environment.get("HOME"))
     return (
         WorkspacePlace(manager, WorkspaceProvision(base, clock=clock)),
         GrantPlace(manager),
-        MemoryPlace(opens_memory),
+        MemoryPlace(memory),
         HistoryPlace(state_folder(environment) / "chat_history"),
     )
