@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kipu.cli.progress import progress_bar
 from kipu.cli.reference import find_head
-from kipu.errors import EncryptionError, InputError
+from kipu.errors import InputError, StoreError
 from kipu.ports.store import EventStore
 from kipu.stores.chain_anchor import anchor_of, set_back
 from kipu.stores.chain_link import ChainBreak
@@ -74,7 +74,7 @@ async def _checked(
                 anchors[session_id] = anchor
             try:
                 broken = await chained.chain_break(session_id)
-            except EncryptionError as error:
+            except StoreError as error:
                 found.append({"session_id": session_id, "seq": None, "kind": "unreadable", "detail": str(error)})
             else:
                 found += [] if broken is None else [_told(broken)]

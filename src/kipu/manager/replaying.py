@@ -11,9 +11,20 @@ from kipu.manager.head_limits import RESERVED
 from kipu.ports.head import HeadPatch
 from kipu.session.fold import fold_event
 
-# The place's own business, not the history's: leases, the index, and what is derived.
+# The place's own business, not the history's: leases, the index, what is in archives, and what is derived.
 OWN_FIELDS = frozenset(
-    {"session_id", "last_seq", "indexed_seq", "lease_owner", "lease_token", "lease_until", "due_at", "format"}
+    {
+        "session_id",
+        "last_seq",
+        "indexed_seq",
+        "offloaded_seq",
+        "archive",
+        "lease_owner",
+        "lease_token",
+        "lease_until",
+        "due_at",
+        "format",
+    }
 )
 COUNTED_FIELDS = frozenset({"event_count", "token_count", "last_event_at"})  # moved by every append
 _NOTHING = object()

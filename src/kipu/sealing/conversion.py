@@ -7,7 +7,7 @@ goes on, in `exchange` the files are given their names, in `clear` the old store
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from kipu.errors import (
     StoreNotFoundError,
 )
 from kipu.manager.copying import CopyProgress, CopyReport, copy_store
+from kipu.ports.head import Head
 from kipu.ports.store import EventStore, SessionQuery
 from kipu.stores.conversion_mark import ConversionMark, mark_path
 from kipu.stores.store_files import StoreFiles, overwrite
@@ -59,6 +60,7 @@ class Conversion:
         open_new: Open,
         owner: str,
         beside: Beside | None = None,
+        archives_beside: bool = True,
     ) -> None:
         self._files = StoreFiles(kind, path)
         self._new = StoreFiles(kind, path.with_name(f"{path.name}.converted"))
@@ -69,6 +71,7 @@ class Conversion:
         self._open_new = open_new
         self._owner = owner
         self._beside = beside
+        self._archives_beside = archives_beside
 
     async def run(self, *, keep: bool, progress: Callable[[str, CopyProgress], None] | None = None) -> Converted:
         """Do it, or go on where it was stopped.
@@ -143,6 +146,7 @@ class Conversion:
         try:
             new = await self._open_new(self._new.path)
             try:
+                await self._check_archives(old)
                 report = await copy_store(old, new, owner=self._owner, progress=_about("copying", progress))
                 await self._verify(old, new, report, progress)
                 tokens = await _lease_tokens(old)
@@ -157,6 +161,19 @@ class Conversion:
         self._new.settle()
         kept = self._old.path if mark.said["kept"] or report.lost else None
         return Converted(report.sessions, report.events, report.blobs, report.lost, kept, report.notes)
+
+    async def _check_archives(self, old: EventStore) -> None:
+        """Refuse where an archive that is not converted with the store would keep telling what it tells now.
+
+        Those beside the store come back into it with the copy; they are archived anew, as the store is then, when asked for.
+        """
+        async for head in _heads(old):
+            if head.archive and (head.archive.get("place") or not self._archives_beside):
+                where = head.archive.get("place") or "the place of archive="
+                reason = (
+                    f"session {head.session_id} is archived in {where}: run `kipu unarchive {head.session_id}` first"
+                )
+                raise InputError(reason=reason)
 
     async def _verify(
         self,
@@ -196,6 +213,8 @@ class Conversion:
             if not self._old.exists():
                 self._files.move_to(self._old.path)
             self._move_vault(self._files.path, self._old.path)
+            if archives_of(self._files.path).exists():
+                archives_of(self._files.path).replace(archives_of(self._old.path))
             self._new.move_to(self._files.path)
         self._move_vault(self._new.path, self._files.path)
 
@@ -208,8 +227,14 @@ class Conversion:
         for path in _vault_files(self._old.path):  # the key first: what is left then opens no more
             overwrite(path)
             path.unlink()
+        StoreFiles("jsonl", archives_of(self._old.path)).destroy()
         if self._old.exists():
             self._old.destroy()
+
+
+def archives_of(path: Path) -> Path:
+    """Return the folder beside the store at `path` in which its archives are, where none was named."""
+    return path.with_name(f"{path.name}.archive")
 
 
 def vault_of(path: Path) -> Path:
@@ -231,11 +256,15 @@ def _about(what: str, progress: Callable[[str, CopyProgress], None] | None) -> C
 
 
 async def _lease_tokens(store: EventStore) -> dict[str, int]:
-    tokens: dict[str, int] = {}
+    return {head.session_id: head.lease_token async for head in _heads(store) if head.lease_token}
+
+
+async def _heads(store: EventStore) -> AsyncIterator[Head]:
     query = SessionQuery(order="created_at", limit=_PAGE)
     while True:
         page = await store.list(query)
-        tokens.update((head.session_id, head.lease_token) for head in page.items if head.lease_token)
+        for head in page.items:
+            yield head
         if page.cursor is None:
-            return tokens
+            return
         query = replace(query, cursor=page.cursor)

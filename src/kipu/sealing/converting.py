@@ -24,10 +24,19 @@ Told = Callable[[str, CopyProgress], None]
 class StorePlace:
     """A store on disk that can be converted: its kind, its path, and how one of its kind is opened without keys.
 
-    `beside` converts what stands beside it, such as its memory.
+    `beside` converts what else stands beside it; `archives_beside` says that its archives do.
     """
 
-    def __init__(self, url: str, kind: str, *, path: Path, open_plain: OpenPlain, beside: Beside | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        kind: str,
+        *,
+        path: Path,
+        open_plain: OpenPlain,
+        beside: Beside | None = None,
+        archives_beside: bool = True,
+    ) -> None:
         if kind == "memory":
             raise InputError(reason="a store in memory has no files to convert")
         self.url = url
@@ -35,11 +44,7 @@ class StorePlace:
         self.path = path
         self.open_plain = open_plain
         self.beside = beside
-
-    @property
-    def vault(self) -> Path:
-        """Return where its key vault is, or would be."""
-        return vault_of(self.path)
+        self.archives_beside = archives_beside
 
 
 async def encrypt_store(
@@ -83,6 +88,7 @@ async def encrypt_store(
         open_new=open_new,
         owner=owner,
         beside=place.beside,
+        archives_beside=place.archives_beside,
     )
     return await work.run(keep=keep, progress=told)
 
@@ -114,6 +120,7 @@ async def decrypt_store(
         open_new=place.open_plain,
         owner=owner,
         beside=place.beside,
+        archives_beside=place.archives_beside,
     )
     return await work.run(keep=keep, progress=told)
 

@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 from typing import Any
 from weakref import WeakValueDictionary
 
-from kipu.errors import ConflictError, DataKeyMissingError, EncryptionError, SessionArchivedError
+from kipu.errors import ConflictError, DataKeyMissingError, SessionArchivedError, StoreError
 from kipu.ports.cipher import SessionCipher, StoreKeys
 from kipu.ports.head import EMPTY_PATCH, Head, HeadPatch
 from kipu.ports.store import (
@@ -254,7 +254,7 @@ class ChainedStore(WrappedStore):
     async def _damage(self, session_id: str) -> builtins.list[Damage]:
         try:
             found = await self.chain_break(session_id)
-        except EncryptionError as error:
+        except StoreError as error:
             return [Damage(session_id, "unreadable", "chain", detail=str(error))]
         if found is None:
             return []

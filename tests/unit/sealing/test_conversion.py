@@ -23,6 +23,8 @@ from kipu.errors import (
     StoreFullError,
     StoreInUseError,
 )
+from kipu.events.conversation import AgentMessageEvent
+from kipu.manager.lifecycle.session_archives import SessionArchives
 from kipu.ports.store import Record
 from kipu.security.key_file import key_line
 from kipu.stores.conversion_mark import ConversionMark
@@ -148,6 +150,32 @@ async def test_a_copy_that_was_cut_goes_on_with_what_is_new(kind: str, tmp_path:
     await encrypt(url)
     assert await contents(url) == before
     assert files_with(tmp_path, CANARY) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_archives_beside_the_store_are_converted_with_it(kind: str, tmp_path: Path) -> None:
+    """What is archived beside the store comes back into it sealed, its plain files erased; elsewhere it is refused (B48, B55, EN-30)."""
+    url = URLS[kind].format(tmp_path)
+    async with await open_manager(url) as manager:
+        for name in ("one", "two"):
+            session = await manager.open(await manager.create_session(name, title=CANARY))
+            async with session.turn() as turn:
+                await turn.add_event(AgentMessageEvent(content=f"{CANARY} answer"))
+        await SessionArchives(manager).archive("one")
+    assert list(tmp_path.glob("*.archive/*"))
+    before = await contents(url)
+    await encrypt(url, chain=True)
+    assert files_with(tmp_path, CANARY) == []
+    assert not list(tmp_path.glob("*.archive*"))
+    assert await contents(url) == before
+    async with await open_manager(url) as manager:
+        await SessionArchives(manager).archive("one")
+        await SessionArchives(manager).archive("two", to=str(tmp_path / "elsewhere"))
+        assert await manager.store.verify() == []
+    assert files_with(tmp_path, CANARY) == []
+    with pytest.raises(InputError, match="kipu unarchive two"):
+        await decrypt(url)
+    assert len(await contents(url)) == len(before)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -20,6 +20,7 @@ from kipu.stores.chain_verification import verify_chain
 from kipu.stores.chained import ChainedStore
 from kipu.stores.encrypted import EncryptedStore
 from kipu.stores.memory import MemoryStore
+from kipu.stores.wrapper import innermost
 from kipu.testing.conformance.subject import whole_log
 from kipu.testing.fakes import FakeClock, FakeLiveness
 from kipu.wiring import open_store
@@ -123,7 +124,7 @@ async def test_a_break_is_not_mended_by_what_follows(change: str) -> None:
     """What is appended to a session whose head's link was taken away or forged stands, and the break is still found (C20, EN-21)."""
     store, inner = await chained()
     await filled(store)
-    memory = inner.inner
+    memory = innermost(inner)
     assert isinstance(memory, MemoryStore)
     kept = memory._sessions["s1"]
     last = link_of(kept.events[6])
@@ -146,7 +147,7 @@ async def test_a_link_kept_elsewhere_finds_a_store_set_back() -> None:
     """Against a link that was kept a session set back whole, or gone, is named; one that only grew is not (C20, EN-23)."""
     store, inner = await chained()
     await filled(store)
-    memory = inner.inner
+    memory = innermost(inner)
     assert isinstance(memory, MemoryStore)
     kept = memory._sessions["s1"]
     before = kept.row, list(kept.events)
@@ -187,7 +188,7 @@ async def test_a_store_set_back_whole_holds() -> None:
     store, inner = await chained()
     say = subject()
     await say.begin(store, "s1")
-    memory = inner.inner
+    memory = innermost(inner)
     assert isinstance(memory, MemoryStore)
     before = memory._sessions["s1"].row
     await say.say(store, "s1")
@@ -201,7 +202,7 @@ async def test_verify_reports_the_break(tmp_path: Path) -> None:
     store, inner = await chained()
     await filled(store)
     assert await store.verify() == []
-    memory = inner.inner
+    memory = innermost(inner)
     assert isinstance(memory, MemoryStore)
     memory._sessions["s1"].events.pop()
     assert [(d.seq, d.reason) for d in await inner.verify()] == [(9, "gap")]
