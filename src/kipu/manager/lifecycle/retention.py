@@ -108,7 +108,7 @@ def due_step(head: Head, retention: Retention, moment: Moment) -> str | None:
     """Return the one step that is due, or None. Every step is one of the table, taken from the status before it."""
     idle_days = moment.days_since(head.last_activity_at or head.created_at)
     for step, days in retention.steps:
-        if idle_days >= days and _follows(head.status, step) and (step == EXPIRED or not moment.is_doubtful):
+        if idle_days > days and _follows(head.status, step) and (step == EXPIRED or not moment.is_doubtful):
             if step in {TRASHED, ERASED} and moment.days_since(head.last_event_at) < REST_DAYS:
                 continue
             return step
