@@ -25,6 +25,7 @@ from kipu.manager.holding import require_not_held
 from kipu.manager.journal import Journal
 from kipu.manager.loader import PAGE, item_of
 from kipu.manager.lock import SessionLock
+from kipu.manager.redacting import redact_blob
 from kipu.manager.rewinding import rewind_session
 from kipu.manager.session_access import SessionAccess
 from kipu.manager.turn import Turn
@@ -181,9 +182,19 @@ class Session(SessionAccess):
             token=token,
         )
 
+    @property
+    def redacts(self) -> bool:
+        """Return True where secrets are taken out of what is written here."""
+        return self._manager.writer.redactor is not None
+
     def redacted(self, value: Any, *, path: str) -> tuple[Any, list[dict[str, Any]]]:
         """Return a tool's value without secrets, and the notes on it; for what goes into a blob before its event (C21)."""
         return self._manager.writer.redacted(value, path=path)
+
+    def redacted_blob(self, data: bytes) -> bytes:
+        """Return what is to be put into a blob without secrets, where it is text (C21)."""
+        redactor = self._manager.writer.redactor
+        return data if redactor is None else redact_blob(redactor, data)
 
     async def set_metadata(
         self, *, unset: Sequence[str] = (), principal: Principal | None = None, **values: Any
@@ -383,9 +394,8 @@ class Session(SessionAccess):
                 async for event in self.events(after=after, until=base_seq, principal=principal):
                     yield event
             async for stored in self._store.follow(self.session_id, after=max(after, base_seq)):
-                await self.permit(
-                    Verb.READ, principal
-                )  # what takes the right back is an event too: it ends here at once
+                # What takes the right back is an event too: whoever had it ends here at once.
+                await self.permit(Verb.READ, principal)
                 yield item_of(stored).event
         finally:
             self._followers -= 1
@@ -415,7 +425,7 @@ class Session(SessionAccess):
         self, seq: int | None = None, *, title: str | None = None, principal: Principal | None = None
     ) -> Session:
         """Return a new session that shares this one's events up to `seq` (default: all) without copying them (C11)."""
-        caller = await self.permit(Verb.FORK, principal)
+        caller = principal or self._manager.principal
         return await self._manager.fork_session(self, seq=seq, title=title, principal=caller)
 
     async def rewind(

@@ -15,7 +15,7 @@ from kipu.events.event import ENVELOPE_FIELDS, SessionEvent, TimeTexts, utc_text
 from kipu.events.normalise import normalise, note_changes
 from kipu.events.registry import EVENT_CLASSES
 from kipu.manager.big_values import move_media, move_result
-from kipu.manager.redacting import notes_of, redact_body
+from kipu.manager.redacting import RedactorSource, notes_of, redact_body
 from kipu.ports.clock import Clock, Entropy
 from kipu.ports.store import EventStore, Record
 from kipu.ports.tokens import TokenCounter
@@ -55,14 +55,22 @@ class EventWriter:
         clock: Clock,
         entropy: Entropy,
         counter: TokenCounter,
-        redactor: Redactor | None = None,
+        redactor: RedactorSource = None,
     ) -> None:
         self._store = store
-        self._redactor = redactor
+        self._redactor_source = redactor
         self._clock = clock
         self._entropy = entropy
         self._counter = counter
         self._times = TimeTexts()
+
+    @property
+    def redactor(self) -> Redactor | None:
+        """Return what takes secrets out of all that is written, None where nothing does; made when it is first needed."""
+        source = self._redactor_source
+        if callable(source):
+            self._redactor_source = source = source()
+        return source
 
     async def prepare(
         self, session_id: str, event: SessionEvent, *, turn_id: str | None = None, principal: str | None = None
@@ -83,7 +91,7 @@ class EventWriter:
         """Return what `prepare` returns; storing its `blobs` first is left to the caller."""
         event = _known(event)
         _check(session_id, event)
-        event, fields, changes = _normalised(event, self._redactor)
+        event, fields, changes = _normalised(event, self.redactor)
         stamps: dict[str, Any] = {"session_id": session_id, "v": type(event).VERSION}
         if changes:
             stamps["normalised"] = [*(event.normalised or ()), *changes]
@@ -114,9 +122,10 @@ class EventWriter:
 
         For what goes into a blob before its event is made. Without a redactor the value comes back as it is.
         """
-        if self._redactor is None:
+        redactor = self.redactor
+        if redactor is None:
             return value, []
-        found = self._redactor.redact(normalise(value)[0], path=path)
+        found = redactor.redact(normalise(value)[0], path=path)
         return (found.value, [finding.to_json() for finding in found.findings]) if found.findings else (value, [])
 
     def tokens_of(self, event: SessionEvent) -> int:

@@ -42,6 +42,7 @@ from kipu.runtime.turns.tool_step import ToolStep
 from kipu.runtime.turns.turn_budget import TurnBudget
 from kipu.runtime.turns.turn_control import TurnControl
 from kipu.runtime.turns.turn_run import TurnRun
+from kipu.runtime.turns.withheld import Withheld
 
 
 @dataclass(slots=True)
@@ -84,6 +85,7 @@ class Agent:
         self.parts = parts
         self._manager = manager
         self._observer = observer or NoObserver()
+        self._withheld = Withheld()  # longer than a turn runs: one that waits for a person goes on with it
         self.compaction = Compaction(session, parts.model, silence_s=parts.stream_limits.silence_s)
         self._ancestry: Ancestry | None = None
         if bond_of(session.head.metadata) is not None:
@@ -100,7 +102,7 @@ class Agent:
 
     async def run_turn(self, turn: Turn, control: TurnControl) -> TurnRun:
         """Run one entered turn to where it ends or parks, and return how it went."""
-        run = TurnRun(self.session, turn, control=control)
+        run = TurnRun(self.session, turn, control=control, withheld=self._withheld)
         self._running += 1
         try:
             await run.load()

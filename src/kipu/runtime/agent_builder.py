@@ -42,6 +42,7 @@ from kipu.runtime.tools.shell_tools import shell_tools
 from kipu.runtime.tools.toolbox import Toolbox
 from kipu.runtime.turns.model_settings import policy_for
 from kipu.runtime.turns.spending import FREE_PROVIDERS, TurnLimits, load_prices, narrowed_limits
+from kipu.runtime.turns.withheld import marks_in
 from kipu.runtime.workspaces.local import LocalWorkspace
 from kipu.runtime.workspaces.provision import WorkspaceProvision
 from kipu.runtime.workspaces.record import WorkspaceRecord
@@ -240,4 +241,5 @@ def _environment(kept: Any) -> dict[str, str]:
     """Return the session's own variables; what is no text is left out rather than guessed at."""
     if not isinstance(kept, Mapping):
         return {}
-    return {str(name): value for name, value in kept.items() if isinstance(value, str)}
+    # One that held a secret is kept without it: no command is to take what stands in its place for the secret.
+    return {str(name): value for name, value in kept.items() if isinstance(value, str) and not marks_in(value)}

@@ -40,7 +40,16 @@ class RetryNews:
     wait_s: float
 
 
-News: TypeAlias = ModelNews | ToolNews | RetryNews
+@dataclass(frozen=True, slots=True)
+class EndNews:
+    """No more comes of an answer, or with `call_id` of a call's output: the log has it next, whole."""
+
+    session_id: str
+    turn_id: str
+    call_id: str | None = None
+
+
+News: TypeAlias = ModelNews | ToolNews | RetryNews | EndNews
 
 
 class TurnObserver(Protocol):

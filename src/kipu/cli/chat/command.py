@@ -124,6 +124,7 @@ def _desk(conversation: Conversation, invocation: Invocation) -> Desk:
         interrupt=conversation.interrupt,
         live=screen.live_area,
         history=_history_file(invocation),
+        kept=conversation.kept,
         attach=attach,
         hint=screen.say,
     )

@@ -304,6 +304,11 @@ class Conversation:
         """Return True while a turn of the session runs in this process."""
         return session.head.open_turn is not None and session.session_id in self.runtime.worker.running
 
+    def kept(self, line: str) -> str:
+        """Return what of an entered line is kept for the next chat: no secret that was pasted into it."""
+        redactor = self.manager.redactor
+        return line if redactor is None else str(redactor.redact(line, places=False).value)
+
     def interrupt(self) -> bool:
         """Stop the running turn; False where none runs."""
         session = self.session

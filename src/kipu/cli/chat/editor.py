@@ -57,7 +57,7 @@ class EditedLines:
         self._prefilled = ""
         self._is_over = False
         self._prompt: PromptSession[str] = PromptSession(
-            history=_history(desk.history),
+            history=_history(desk.history, desk.kept),
             completer=_DeskCompleter(desk),
             complete_while_typing=Condition(self._completes_while_typing),
             key_bindings=self._keys(),
@@ -211,12 +211,23 @@ class _DeskCompleter(Completer):
             yield Completion(word, start_position=-back, display_meta=meaning)
 
 
-def _history(path: Path | None) -> History:
+class _KeptHistory(FileHistory):
+    """Lines that were entered, in a file, without the secrets that were pasted into them."""
+
+    def __init__(self, path: Path, kept: Callable[[str], str]) -> None:
+        super().__init__(str(path))
+        self._kept = kept
+
+    def store_string(self, string: str) -> None:
+        super().store_string(self._kept(string))
+
+
+def _history(path: Path | None, kept: Callable[[str], str]) -> History:
     """Return what was entered in earlier chats, in a file that only its owner reads; else of this chat alone."""
     if path is None:
         return InMemoryHistory()
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         os.close(os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600))
-        return FileHistory(str(path))
+        return _KeptHistory(path, kept)
     return InMemoryHistory()

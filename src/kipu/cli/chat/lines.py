@@ -28,6 +28,7 @@ class Desk:
     interrupt: Callable[[], bool]
     live: LiveArea | None = None
     history: Path | None = None
+    kept: Callable[[str], str] = lambda line: line  # what of an entered line the history keeps
     attach: Callable[[EditedLines | None], None] = lambda _lines: None
     hint: Callable[[str], None] = field(default=lambda _text: None)
 

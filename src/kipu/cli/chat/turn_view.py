@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from kipu.cli.chat.call_lines import call_line, last_lines, result_line
 from kipu.cli.chat.questions import Question, question_of
 from kipu.cli.chat.screen import Screen, Work
+from kipu.cli.redaction_settings import told
 from kipu.events.boundary import CompactionEvent, NoteEvent
 from kipu.events.content import text_of
 from kipu.events.conversation import AgentMessageEvent, ToolCallEvent, ToolResultEvent, UserMessageEvent
@@ -114,6 +115,7 @@ class TurnView:
             handler(happening)
         if isinstance(happening, SessionEvent):
             self.seen_seq = happening.seq
+            self._left_out(happening)
         self.refresh_work()
 
     def refresh_work(self) -> None:
@@ -201,6 +203,13 @@ class TurnView:
     def _note(self, event: NoteEvent) -> None:
         if event.kind == "kipu.downgraded":
             self._screen.say("that message may not join the turn; it gets its own afterwards", style="yellow")
+
+    def _left_out(self, event: SessionEvent) -> None:
+        """Say that secrets were taken out: the model works with what stands in their place."""
+        left_out = told(event.normalised)
+        if left_out is not None and (self.is_shown or event.seq in self._own):
+            more = "; the model does not see them (`kipu config set redaction off` keeps them)"
+            self._screen.say(left_out + (more if isinstance(event, UserMessageEvent) else ""), style="yellow")
 
     # ---- tools -----------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import orjson
 
 from kipu.cli.exit_code import ExitCode
+from kipu.cli.redaction_settings import told
 from kipu.cli.transcript import event_json
 from kipu.events.boundary import CompactionEvent
 from kipu.events.content import text_of
@@ -16,7 +17,7 @@ from kipu.events.conversation import AgentMessageEvent, ToolCallEvent, ToolResul
 from kipu.events.turn import ApprovalDecisionEvent, TurnResumedEvent
 from kipu.interop.printable import printable, printable_line
 from kipu.ports.model import ReasoningDelta, TextDelta
-from kipu.runtime.observer import ModelNews, News, RetryNews, ToolNews
+from kipu.runtime.observer import EndNews, ModelNews, News, RetryNews, ToolNews
 from kipu.session.terms import event_text
 
 if TYPE_CHECKING:
@@ -80,6 +81,8 @@ class JsonReport:
         about: dict[str, Any] = {"session_id": news.session_id, "turn_id": news.turn_id}
         if isinstance(news, ToolNews):
             about |= {"event_type": "tool_delta", "tool_call_id": news.call_id, "text": news.text}
+        elif isinstance(news, EndNews):
+            return
         elif isinstance(news, RetryNews):
             about |= {"event_type": "model_retry", "reason": news.reason, "wait_s": news.wait_s}
         elif isinstance(news.event, TextDelta):
@@ -145,6 +148,9 @@ class PersonReport:
             self._say("older history is summarised")
         elif isinstance(event, TurnResumedEvent) and not self._has_begun:
             self._say("goes on with the open turn")
+        left_out = told(event.normalised)
+        if left_out is not None:
+            self._say(f"  {left_out}; `kipu config set redaction off` keeps them")
         self._has_begun = True
 
     def news(self, news: News) -> None:

@@ -29,7 +29,7 @@ from kipu.manager.session import Session
 from kipu.ports.model import JsonObject, ModelClient, ModelEvent, ModelReply, ModelRequest, ModelStream
 from kipu.ports.store import EventStore
 from kipu.runtime.models.retrying import DEFAULT_LIMITS, RetryLimits, retry_delay_s
-from kipu.runtime.observer import ModelNews, RetryNews, TurnObserver
+from kipu.runtime.observer import EndNews, ModelNews, RetryNews, TurnObserver
 from kipu.runtime.turns.model_settings import settings_of
 from kipu.runtime.turns.shown_window import TARGET, window_record
 from kipu.runtime.turns.turn_budget import TurnBudget
@@ -163,7 +163,10 @@ class ModelStep:
         try:
             with run.control.on_stop(stream.interrupt):
                 async with stream:
-                    reply = await self._read(run, stream)
+                    try:
+                        reply = await self._read(run, stream)
+                    finally:
+                        self._observer.tell(EndNews(run.session.session_id, run.turn.id))
         except (asyncio.CancelledError, TurnLimitError):
             await self._keep(run, stream.partial())
             raise

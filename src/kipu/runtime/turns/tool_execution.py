@@ -23,7 +23,7 @@ from kipu.ports.principal import Principal
 from kipu.ports.store import EventStore
 from kipu.ports.tool import JsonObject, ParkingTool, Tool, ToolContext, ToolResult
 from kipu.ports.workspace import Workspace
-from kipu.runtime.observer import ToolNews, TurnObserver
+from kipu.runtime.observer import EndNews, ToolNews, TurnObserver
 from kipu.runtime.tools.result_limit import limited
 from kipu.runtime.tools.toolbox import Toolbox
 from kipu.runtime.turns.turn_control import HANDOVER
@@ -80,7 +80,7 @@ class ToolExecution:
                 self._observer.tell(ToolNews(session_id, turn_id, call.id, text))
 
             async def put_blob(data: bytes) -> str:
-                return await self._store.put_blob(session_id, data)
+                return await self._store.put_blob(session_id, run.session.redacted_blob(data))
 
             return ToolContext(
                 session_id=session_id,
@@ -116,6 +116,8 @@ class ToolExecution:
         except CallParkedError as parked:
             run.parked[call.id] = parked
             return
+        finally:
+            self._observer.tell(EndNews(run.session.session_id, run.turn.id, call.id))
         await run.add(await self._event(run, call, arguments=arguments, result=result, context=context))
 
     async def withdraw(self, run: TurnRun, call: OpenCall) -> ToolResult:
@@ -124,7 +126,7 @@ class ToolExecution:
         if not isinstance(tool, ParkingTool):
             return ToolResult("", is_error=True)
         try:
-            return await tool.withdraw(call.call.tool_input, await self.context(run)(call))
+            return await tool.withdraw(run.withheld.arguments(call), await self.context(run)(call))
         except (LeaseLostError, StoreError):
             raise
         except Exception as error:  # the turn is to end, whatever becomes of the rest
@@ -164,7 +166,7 @@ class ToolExecution:
     ) -> ToolResultEvent:
         # Before it is cut and its whole put into a blob: no secret reaches either.
         content, notes = run.session.redacted(result.content, path="/result")
-        if dict(arguments) != dict(call.call.tool_input):
+        if dict(arguments) != dict(run.withheld.arguments(call)):
             content = _with_notice(content, arguments)
         put_blob = context.put_blob
         content, blob = await limited(content, put_blob=put_blob) if put_blob is not None else (content, None)

@@ -11,6 +11,7 @@ from kipu.manager.loader import PAGE
 from kipu.manager.session import Session
 from kipu.manager.turn import Turn
 from kipu.runtime.turns.turn_control import TurnControl
+from kipu.runtime.turns.withheld import Withheld
 from kipu.session.turn_story import TurnStory, turn_story
 
 
@@ -20,7 +21,8 @@ class TurnRun:
     `story` is what the log says and nothing else, so a turn that is taken up again after a crash goes on from the same place.
     """
 
-    def __init__(self, session: Session, turn: Turn, *, control: TurnControl) -> None:
+    def __init__(self, session: Session, turn: Turn, *, control: TurnControl, withheld: Withheld | None = None) -> None:
+        self.withheld = withheld or Withheld()
         self.session = session
         self.turn = turn
         self.control = control
@@ -40,6 +42,7 @@ class TurnRun:
     async def add(self, *events: SessionEvent, expected_seq: int | None = None) -> list[SessionEvent]:
         """Append one batch of this turn and return it as stored. Raises: ConflictError, LeaseLostError, StoreError."""
         stored = await self.turn.add_events(list(events), expected_seq=expected_seq)
+        self.withheld.take(events, stored)
         async with self._order:
             await self._take_until(stored[0].seq - 1)
             for event in stored:
