@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
+import orjson
 from psycopg.errors import UniqueViolation
 
 from kipu.errors import ConflictError, KipuError, SessionNotFoundError, StoreUnavailableError
@@ -22,17 +25,19 @@ from kipu.stores.postgres.heads import HeadRow, Heads, row_values, sql
 from kipu.stores.postgres.members import follow_members
 
 _TRIES = 12
+_HOPEFUL_TRIES = 2  # then others are at it, and it is cheaper to stand in line
+_HOLD = "UPDATE {schema}.heads SET version = version WHERE session_id = %s RETURNING version, data"
 _MOST_VALUES = 16  # events in one statement; more go in by arrays
 _RETENTION_US = IDEMPOTENCY_RETENTION_S * 1_000_000
 _TYPES = ("bigint", "text", "text", "text", "bigint", "text", "text", "text", "integer", "bigint", "bytea")
-_OUTCOME = "SELECT session_id, first_seq, last_seq, at_us FROM {schema}.idempotency WHERE key = %s"
-_FORGET_KEY = "DELETE FROM {schema}.idempotency WHERE key = %s AND at_us <= %s"
+_OUTCOME = "SELECT session_id, first_seq, last_seq, at_us FROM {schema}.idempotency WHERE key = %b"
+_FORGET_KEY = "DELETE FROM {schema}.idempotency WHERE key = %b AND at_us <= %s"
 _REMEMBER = "INSERT INTO {schema}.idempotency(key, session_id, first_seq, last_seq, at_us)"
 _IS_OURS = "SELECT event_id FROM {schema}.events WHERE session_id = %s AND seq = %s"
 _ADOPTED = "SELECT seq, tokens FROM {schema}.events WHERE session_id = %s AND seq <= %s ORDER BY seq"
-_BOUND = "SELECT session_id FROM {schema}.bindings WHERE key = %s"
-_BIND = "INSERT INTO {schema}.bindings(key, session_id) VALUES (%s, %s)"
-_REBIND = "UPDATE {schema}.bindings SET session_id = %s WHERE key = %s AND session_id = %s"
+_BOUND = "SELECT session_id FROM {schema}.bindings WHERE key = %b"
+_BIND = "INSERT INTO {schema}.bindings(key, session_id) VALUES (%b, %s)"
+_REBIND = "UPDATE {schema}.bindings SET session_id = %s WHERE key = %b AND session_id = %s"
 _PRUNE_EVERY = 256
 _PRUNE = (
     "DELETE FROM {schema}.idempotency WHERE key IN"
@@ -68,12 +73,19 @@ class Appender:
         self._clock = clock
         self._liveness = liveness
         self._keyed = 0
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def append(self, request: AppendRequest) -> Appended:
         """Append a batch as the contract says, however many others append at the same moment."""
+        async with self._turns.setdefault(request.session_id, asyncio.Lock()):
+            return await self._append(request)
+
+    async def _append(self, request: AppendRequest) -> Appended:
         attempted: list[int] = []  # where it may stand already: its connection went before the answer came
         lost: Exception | None = None
         for number in range(_TRIES):
+            if number >= _HOPEFUL_TRIES and not attempted:
+                return await self._append_in_line(request)
             row, is_fresh = await self._heads.take(request.session_id)
             try:
                 draft = await self._draft(request, row)
@@ -101,16 +113,43 @@ class Appender:
                 return outcome
         raise lost or gave_up(self._database.url)
 
+    async def _append_in_line(self, request: AppendRequest) -> Appended:
+        """Append while nobody else can change the head: where many do at once, each waits for the one before it."""
+
+        async def work(connection: Connection) -> _Draft:
+            rows = await fetch(connection, sql(_HOLD, self._database), (request.session_id,))
+            row = HeadRow(0, None)
+            if rows:
+                row = HeadRow(rows[0][0], None if rows[0][1] is None else orjson.loads(rows[0][1]))
+            draft = await self._draft(request, row, over=connection)
+            await self._in_many(connection, draft)
+            return draft
+
+        self._heads.forget(request.session_id)
+        try:
+            draft = await self._database.together(work)
+        except _MovedError:
+            raise gave_up(self._database.url) from None
+        except KipuError as error:
+            known = (
+                await self._refused_by_key(request) if _is_taken(error) else await self.outcome(request.idempotency_key)
+            )
+            if known is not None:
+                return known
+            raise
+        self._heads.keep(request.session_id, HeadRow(draft.row.version + 1, draft.after))
+        return draft.appended
+
     # ---- deciding --------------------------------------------------------------------------------------------------
 
-    async def _draft(self, request: AppendRequest, row: HeadRow) -> _Draft:
+    async def _draft(self, request: AppendRequest, row: HeadRow, *, over: Connection | None = None) -> _Draft:
         now_us = self._clock.now_us()
-        adopted = await self._adopted(request, row)
+        adopted = await self._adopted(request, row, over=over)
         before = admit(
             request,
             row.data,
             erased=row.is_erased,
-            bound_to=await self._bound_to(request),
+            bound_to=await self._bound_to(request, over=over),
             adopted_seq=adopted[-1][0] if adopted else 0,
             now_us=now_us,
             liveness=self._liveness,
@@ -127,16 +166,16 @@ class Appender:
             after = taken_over(after, [tokens for _, tokens in adopted])
         return _Draft(request, row, before, after, first_seq, now_us)
 
-    async def _adopted(self, request: AppendRequest, row: HeadRow) -> list[tuple[int, int]]:
+    async def _adopted(self, request: AppendRequest, row: HeadRow, *, over: Connection | None) -> list[tuple[int, int]]:
         if row.data is None or not ends_sharing(request) or not row.data.get("base_seq"):
             return []
         values = (request.session_id, row.data["base_seq"])
-        return [(seq, tokens) for seq, tokens in await self._rows(_ADOPTED, values)]
+        return [(seq, tokens) for seq, tokens in await self._rows(_ADOPTED, values, over=over)]
 
-    async def _bound_to(self, request: AppendRequest) -> str | None:
+    async def _bound_to(self, request: AppendRequest, *, over: Connection | None) -> str | None:
         if request.bind is None:
             return None
-        rows = await self._rows(_BOUND, (request.bind.key,))
+        rows = await self._rows(_BOUND, (request.bind.key.encode(),), over=over)
         return rows[0][0] if rows else None
 
     async def _known(self, request: AppendRequest, attempted: Sequence[int]) -> Appended | None:
@@ -151,13 +190,15 @@ class Appender:
         """Return what stands under an idempotency key within its retention."""
         if key is None:
             return None
-        for session_id, first_seq, last_seq, at_us in await self._rows(_OUTCOME, (key,)):
+        for session_id, first_seq, last_seq, at_us in await self._rows(_OUTCOME, (key.encode(),)):
             if at_us > self._clock.now_us() - _RETENTION_US:
                 return Appended(session_id, first_seq, last_seq, duplicate=True)
         return None
 
-    async def _rows(self, text: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
-        return await self._database.rows(sql(text, self._database), values)
+    async def _rows(self, text: str, values: Sequence[Any], *, over: Connection | None = None) -> list[tuple[Any, ...]]:
+        """Read over the connection that is held already, if one is: whoever waits for a second one may wait for himself."""
+        statement = sql(text, self._database)
+        return await (self._database.rows(statement, values) if over is None else fetch(over, statement, values))
 
     # ---- writing ---------------------------------------------------------------------------------------------------
 
@@ -174,7 +215,7 @@ class Appender:
         except _MovedError:
             return None
         except StoreUnavailableError as error:
-            if isinstance(error.__cause__, UniqueViolation):
+            if _is_taken(error):
                 return await self._refused_by_key(request)
             raise
         if not count:
@@ -188,7 +229,7 @@ class Appender:
         """Return what stands under the key that was taken; an old key is forgotten, and the append tried again."""
         known = await self.outcome(request.idempotency_key)
         if known is None and request.idempotency_key is not None:
-            values = (request.idempotency_key, self._clock.now_us() - _RETENTION_US)
+            values = (request.idempotency_key.encode(), self._clock.now_us() - _RETENTION_US)
             forget = sql(_FORGET_KEY, self._database)
             await self._database.changing(lambda connection: run(connection, forget, values))
         return known
@@ -202,7 +243,7 @@ class Appender:
         for number, record in enumerate(request.records):
             values += row_of(request.session_id, draft.first_seq + number, record)
         if request.idempotency_key is not None:
-            values += [request.idempotency_key, draft.first_seq, draft.after["last_seq"], draft.now_us]
+            values += [request.idempotency_key.encode(), draft.first_seq, draft.after["last_seq"], draft.now_us]
         rows = await fetch(connection, sql(text, self._database), values)
         return int(rows[0][0])
 
@@ -220,8 +261,14 @@ class Appender:
             raise _MovedError
         await insert_events(connection, self._database, session_id, first_seq=draft.first_seq, records=request.records)
         if request.idempotency_key is not None:
-            values = (request.idempotency_key, session_id, draft.first_seq, draft.after["last_seq"], draft.now_us)
-            await run(connection, sql(f"{_REMEMBER} VALUES (%s, %s, %s, %s, %s)", self._database), values)
+            values = (
+                request.idempotency_key.encode(),
+                session_id,
+                draft.first_seq,
+                draft.after["last_seq"],
+                draft.now_us,
+            )
+            await run(connection, sql(f"{_REMEMBER} VALUES (%b, %s, %s, %s, %s)", self._database), values)
         if request.bind is not None:
             await self._bind(connection, request)
         await follow_members(connection, self._database, before=draft.before, after=draft.after)
@@ -233,10 +280,12 @@ class Appender:
             return
         if bind.expected is None:
             taken = await run(
-                connection, sql(f"{_BIND} ON CONFLICT DO NOTHING", self._database), (bind.key, request.session_id)
+                connection,
+                sql(f"{_BIND} ON CONFLICT DO NOTHING", self._database),
+                (bind.key.encode(), request.session_id),
             )
         else:
-            values = (request.session_id, bind.key, bind.expected)
+            values = (request.session_id, bind.key.encode(), bind.expected)
             taken = await run(connection, sql(_REBIND, self._database), values)
         if not taken:
             raise _MovedError
@@ -253,13 +302,19 @@ class Appender:
         row = await self._heads.load(session_id)
         if row.data is None:
             raise SessionNotFoundError(session_id=session_id)
-        text, values = f"{_BIND} ON CONFLICT DO NOTHING", [key, session_id]
+        values: list[bytes | str] = [key.encode(), session_id]
+        text = f"{_BIND} ON CONFLICT DO NOTHING"
         if expected is not None:
-            text, values = _REBIND, [session_id, key, expected]
+            text, values = _REBIND, [session_id, key.encode(), expected]
         statement = sql(text, self._database)
         if not await self._database.changing(lambda connection: run(connection, statement, values)):
-            rows = await self._rows(_BOUND, (key,))
+            rows = await self._rows(_BOUND, (key.encode(),))
             raise ConflictError(session_id=key, expected=expected, actual=rows[0][0] if rows else None)
+
+
+def _is_taken(error: KipuError) -> bool:
+    """Return True where a key was taken that must be free."""
+    return isinstance(error.__cause__, UniqueViolation)
 
 
 async def insert_events(
@@ -305,6 +360,6 @@ def _statement(count: int, *, begins: bool, keyed: bool) -> str:
     )
     if keyed:
         text += (
-            f", kept AS ({_REMEMBER} SELECT %s::text, head.session_id, %s::bigint, %s::bigint, %s::bigint FROM head)"
+            f", kept AS ({_REMEMBER} SELECT %b::bytea, head.session_id, %s::bigint, %s::bigint, %s::bigint FROM head)"
         )
     return text + " SELECT count(*) FROM head"

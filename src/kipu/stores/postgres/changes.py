@@ -36,7 +36,7 @@ _DROP_BLOBS = "DELETE FROM {schema}.blobs WHERE session_id = %s AND digest = ANY
 _BURY = (
     "UPDATE {schema}.heads SET version = version + 1, changed_at = now(), data = NULL, tenant = '', owner = '', key = NULL,"
     " status = '', tags = '', pinned = 0, forked_from = NULL, created_at = '', last_activity_at = '', due_at = NULL,"
-    " lease_owner = NULL, lease_until = NULL, lagging = 0, last_event_at = '', open_turn = false, base_seq = 0, last_seq = 0,"
+    " lease_owner = NULL, lease_until = NULL, lagging = 0, last_event_at = '', open_turn = false, hidden_seq = 0, last_seq = 0,"
     " metadata = NULL, erased_at = %s, removed = %s WHERE session_id = %s AND version = %s"
 )
 _EMPTIED = (

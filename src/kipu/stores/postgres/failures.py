@@ -9,7 +9,14 @@ import psycopg
 from psycopg import errors
 from psycopg_pool import PoolClosed, PoolTimeout, TooManyRequests
 
-from kipu.errors import KipuError, StoreCorruptError, StoreFullError, StoreReadOnlyError, StoreUnavailableError
+from kipu.errors import (
+    InputError,
+    KipuError,
+    StoreCorruptError,
+    StoreFullError,
+    StoreReadOnlyError,
+    StoreUnavailableError,
+)
 
 # The server asks for the statement once more; it has changed nothing.
 TRY_AGAIN = (errors.SerializationFailure, errors.DeadlockDetected)
@@ -39,6 +46,8 @@ def translate(error: Exception, *, store: str) -> KipuError | None:
         return StoreUnavailableError(store=store, reason="every connection is in use, or none can be made")
     if isinstance(error, PoolClosed):
         return StoreUnavailableError(store=store, reason="its connections are closed")
+    if isinstance(error, psycopg.DataError):
+        return InputError(reason=f"the server cannot keep it: {_text(error)}")
     if isinstance(error, errors.QueryCanceled):
         return StoreUnavailableError(store=store, reason="the server took longer than statement_timeout_s")
     if isinstance(error, (psycopg.Error, OSError, TimeoutError)):

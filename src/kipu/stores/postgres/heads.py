@@ -13,8 +13,14 @@ from kipu.stores.head_columns import COLUMNS, columns_of
 from kipu.stores.postgres.database import Connection, Database, fetch
 
 _MOST_KEPT = 1_024
-_OWN = ("data", *COLUMNS, "last_event_at", "open_turn", "base_seq", "last_seq", "metadata")
-_CASTS = {"metadata": "%s::text::jsonb", "open_turn": "%s::boolean", "base_seq": "%s::bigint", "last_seq": "%s::bigint"}
+_ZERO = "\ufdd0"
+_OWN = ("data", *COLUMNS, "last_event_at", "open_turn", "hidden_seq", "last_seq", "metadata")
+_CASTS = {
+    "metadata": "%s::text::jsonb",
+    "open_turn": "%s::boolean",
+    "hidden_seq": "%s::bigint",
+    "last_seq": "%s::bigint",
+}
 _CASTS |= {"pinned": "%s::integer", "lagging": "%s::integer"}
 _VALUES = tuple(_CASTS.get(name, "%s::text") for name in _OWN)
 LOAD = "SELECT version, data FROM {schema}.heads WHERE session_id = %s"
@@ -97,17 +103,24 @@ def row_values(data: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return the values of a head's own columns, in the order of `UPDATE` and `INSERT`."""
     return (
         orjson.dumps(data).decode(),
-        *columns_of(data),
+        *map(storable, columns_of(data)),
         data.get("last_event_at", ""),
         bool(data.get("open_turn")),
-        data.get("base_seq", 0),
+        max(data.get("base_seq", 0), data.get("offloaded_seq", 0)),
         data.get("last_seq", 0),
         _filterable(data.get("metadata")),
     )
 
 
+def storable(value: Any) -> Any:
+    """Return a value for a column: the server's text cannot hold the character zero, which stands as one that means nothing."""
+    return value.replace("\x00", _ZERO) if type(value) is str else value
+
+
 def _filterable(metadata: Mapping[str, Any] | None) -> str | None:
-    """Return metadata for filters; they cannot hold the character zero, and nobody filters by it."""
-    if not metadata:
-        return None
-    return orjson.dumps(metadata).decode().replace("\\u0000", "\\ufffd")
+    return filter_text(metadata) if metadata else None
+
+
+def filter_text(value: Any) -> str:
+    """Return metadata, or a value that it is to hold, as JSON for the server, whose JSON cannot hold the character zero either."""
+    return orjson.dumps(value).decode().replace("\\u0000", _ZERO)

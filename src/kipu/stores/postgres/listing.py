@@ -14,7 +14,7 @@ from kipu.ports.store import Page, SessionQuery
 from kipu.stores.head_columns import TAG_FENCE
 from kipu.stores.paging import check_order, decode_cursor, encode_cursor, page_size
 from kipu.stores.postgres.database import Database
-from kipu.stores.postgres.heads import sql
+from kipu.stores.postgres.heads import filter_text, sql, storable
 from kipu.stores.postgres.members import ORDERS
 
 Terms: TypeAlias = list[tuple[str, tuple[Any, ...]]]
@@ -105,9 +105,9 @@ def _equalities(query: SessionQuery) -> Terms:
         ("key", query.key),
         ("forked_from", query.forked_from),
     )
-    terms: Terms = [(f"h.{column} = %s", (value,)) for column, value in columns if value is not None]
+    terms: Terms = [(f"h.{column} = %s", (storable(value),)) for column, value in columns if value is not None]
     if query.key_prefix is not None:
-        terms.append(("starts_with(h.key, %s)", (query.key_prefix,)))
+        terms.append(("starts_with(h.key, %s)", (storable(query.key_prefix),)))
     if query.statuses is not None:
         terms.append(("h.status = ANY(%s)", (sorted(query.statuses),)))
     for tag in sorted(query.tags):
@@ -139,6 +139,5 @@ def _contents(metadata: Mapping[str, Any]) -> Terms:
         if value is None:
             terms.append(("coalesce(h.metadata -> %s, 'null'::jsonb) = 'null'::jsonb", (name,)))
         else:
-            wanted = orjson.dumps(value).decode().replace("\\u0000", "\\ufffd")
-            terms.append(("h.metadata -> %s = %s::text::jsonb", (name, wanted)))
+            terms.append(("h.metadata -> %s = %s::text::jsonb", (name, filter_text(value))))
     return terms

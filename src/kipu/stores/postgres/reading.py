@@ -13,10 +13,10 @@ from kipu.stores.postgres.database import Database
 from kipu.stores.postgres.heads import Heads, sql
 
 _FIELDS = ", ".join(f"e.{name}" for name in FIELDS)
-_BASE = "(SELECT h.base_seq FROM {schema}.heads AS h WHERE h.session_id = %s)"
+_HIDDEN = "(SELECT h.hidden_seq FROM {schema}.heads AS h WHERE h.session_id = %s)"
 _READ = (
     f"SELECT {_FIELDS} FROM {{schema}}.events AS e WHERE e.session_id = %s AND e.seq > %s AND e.seq <= %s"
-    f" AND e.seq > {_BASE} ORDER BY e.seq"
+    f" AND e.seq > {_HIDDEN} ORDER BY e.seq"
 )
 _END = (1 << 63) - 1
 _OUTCOMES = (
@@ -49,18 +49,18 @@ class Reader:
         """Return the session's batches that have a key within its retention."""
         await self._heads.found(session_id)
         values = (session_id, now_us - IDEMPOTENCY_RETENTION_S * 1_000_000)
-        return [Outcome(*row) for row in await self._rows(_OUTCOMES, values)]
+        return [Outcome(key.decode(), first, last) for key, first, last in await self._rows(_OUTCOMES, values)]
 
     async def resolve(self, key: str) -> str | None:
         """Return the session id that `key` leads to."""
-        rows = await self._rows("SELECT session_id FROM {schema}.bindings WHERE key = %s", (key,))
+        rows = await self._rows("SELECT session_id FROM {schema}.bindings WHERE key = %b", (key.encode(),))
         return rows[0][0] if rows else None
 
     async def keys(self, session_id: str) -> list[str]:
         """Return the keys that lead to the session."""
         await self._heads.found(session_id)
         rows = await self._rows("SELECT key FROM {schema}.bindings WHERE session_id = %s ORDER BY key", (session_id,))
-        return [row[0] for row in rows]
+        return [row[0].decode() for row in rows]
 
     async def blob(self, session_id: str, digest: str) -> bytes:
         """Return the bytes. Raises: BlobNotFoundError."""

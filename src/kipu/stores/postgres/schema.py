@@ -1,6 +1,9 @@
 """The tables. Every one is keyed by session, so that an engine which spreads rows can spread them by it.
 
-Text that is compared or ordered is COLLATE "C": its order is the order of its bytes, as in every other store.
+Text that is compared or ordered is COLLATE "C": its order is the order of its bytes, as in every other store. `data` is the head
+as JSON, the truth; the columns beside it are what is filtered or ordered by. Own events up to `hidden_seq` are out of sight: shared
+ones that a fork takes in, and those on their way back from an archive. An erased session's row stays without data, so that its id
+is never used again.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ CREATE TABLE IF NOT EXISTS {schema}.heads(
   forked_from text COLLATE "C", created_at text COLLATE "C" NOT NULL DEFAULT '',
   last_activity_at text COLLATE "C" NOT NULL DEFAULT '', due_at text COLLATE "C", lease_owner text COLLATE "C",
   lease_until text COLLATE "C", lagging integer NOT NULL DEFAULT 0, last_event_at text COLLATE "C" NOT NULL DEFAULT '',
-  open_turn boolean NOT NULL DEFAULT false, base_seq bigint NOT NULL DEFAULT 0, last_seq bigint NOT NULL DEFAULT 0,
+  open_turn boolean NOT NULL DEFAULT false, hidden_seq bigint NOT NULL DEFAULT 0, last_seq bigint NOT NULL DEFAULT 0,
   metadata jsonb, changed_at timestamptz NOT NULL, erased_at text, removed text) WITH (fillfactor = 70)
 """
 _EVENTS = """
@@ -28,10 +31,10 @@ CREATE TABLE IF NOT EXISTS {schema}.events(
   crc bigint NOT NULL, body bytea NOT NULL, at timestamptz NOT NULL, PRIMARY KEY (session_id, seq))
 """
 _KEYS = """
-CREATE TABLE IF NOT EXISTS {schema}.bindings(key text COLLATE "C" PRIMARY KEY, session_id text COLLATE "C" NOT NULL);
+CREATE TABLE IF NOT EXISTS {schema}.bindings(key bytea PRIMARY KEY, session_id text COLLATE "C" NOT NULL);
 CREATE INDEX IF NOT EXISTS bindings_by_session ON {schema}.bindings(session_id);
 CREATE TABLE IF NOT EXISTS {schema}.idempotency(
-  key text COLLATE "C" PRIMARY KEY, session_id text COLLATE "C" NOT NULL, first_seq bigint NOT NULL, last_seq bigint NOT NULL,
+  key bytea PRIMARY KEY, session_id text COLLATE "C" NOT NULL, first_seq bigint NOT NULL, last_seq bigint NOT NULL,
   at_us bigint NOT NULL);
 CREATE INDEX IF NOT EXISTS idempotency_by_session ON {schema}.idempotency(session_id);
 CREATE INDEX IF NOT EXISTS idempotency_by_age ON {schema}.idempotency(at_us)

@@ -23,8 +23,8 @@ _PUT = (
     " SELECT d.session_id, d.seq, coalesce(nullif(floor(extract(epoch FROM"
     " nullif(e.at, '-infinity')) * 1000000), 0), 0)::bigint, d.terms, array_to_tsvector(%s::text[])"
     " FROM (VALUES (%s::text, %s::bigint, %s::text)) AS d(session_id, seq, terms)"
-    " JOIN {schema}.heads AS h ON h.session_id = d.session_id AND h.data IS NOT NULL"
-    " JOIN {schema}.events AS e ON e.session_id = d.session_id AND e.seq = d.seq ON CONFLICT DO NOTHING"
+    " JOIN {schema}.heads AS h ON h.session_id = d.session_id AND h.data IS NOT NULL AND d.seq <= h.last_seq"
+    " LEFT JOIN {schema}.events AS e ON e.session_id = d.session_id AND e.seq = d.seq ON CONFLICT DO NOTHING"
 )
 
 

@@ -82,10 +82,10 @@ class PostgresStore:
         try:
             await database.open()
             refusal = await _prepare(database)
-            server_clock = None if clock is not None else ServerClock(lambda: _server_now_us(database))
-            if server_clock is not None:
-                await server_clock.look()
-            store = cls(database, clock=clock or server_clock, liveness=liveness, refusal=refusal)
+            if clock is None:
+                clock = ServerClock(lambda: _server_now_us(database))
+                await clock.look()
+            store = cls(database, clock=clock, liveness=liveness, refusal=refusal)
             await store._news.open()
         except BaseException:
             await database.close()
