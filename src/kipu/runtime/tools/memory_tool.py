@@ -59,6 +59,7 @@ SPEC = ToolSpec(
         "additionalProperties": False,
     },
     is_idempotent=True,
+    has_side_effect=False,  # no file changes, and what it keeps goes with the turn when that is undone
     default_policy="allow",
 )
 
