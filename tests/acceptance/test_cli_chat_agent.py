@@ -95,6 +95,31 @@ def test_a_call_is_changed_before_it_runs(kipu: CommandLine, start: Starter) -> 
     assert (kipu.home / "out.txt").read_text() == "two\n"
 
 
+def test_a_long_argument_is_changed_in_the_persons_editor(kipu: CommandLine, start: Starter) -> None:
+    """`e` opens text of several lines in EDITOR; what it leaves there is what runs, and one that fails changes nothing (C15)."""
+    editor = kipu.home / "editor"
+    editor.write_text('#!/bin/sh\n[ -e ready ] || exit 3\nsed -i s/two/three/ "$1"\n')
+    editor.chmod(0o755)
+    kipu.environment["EDITOR"] = str(editor)
+    terminal = start(kipu, "chat")
+    terminal.wait_for(READY)
+    ask_for(terminal, 'use write_file with {"path": "a.txt", "content": "one\\ntwo\\n"}')
+    terminal.type("e")
+    terminal.wait_for("the editor did not end well; the call still waits")
+    (kipu.home / "ready").touch()
+    terminal.type("e")
+    terminal.wait_for("write_file", then=">")
+    wait_for_file(kipu.home / "a.txt", "one\nthree\n")
+    terminal.keys("C-d")
+
+
+def wait_for_file(path: Path, text: str) -> None:
+    until = time.monotonic() + WAIT_S
+    while not path.exists() or path.read_text() != text:
+        assert time.monotonic() < until, f"{path.name} is not {text!r}"
+        time.sleep(POLL_S)
+
+
 def test_escape_ends_a_running_command(kipu: CommandLine, start: Starter) -> None:
     """Esc ends the command that runs, closes its call, and the chat goes on (C7, C13)."""
     terminal = start(kipu, "chat")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,23 @@ def test_chat_in_a_pipe_takes_answers_from_its_lines(kipu: CommandLine) -> None:
     assert "not that" in of_type(kipu, "tool_result")[1]["result"]
     assert "+one" in ran.stderr  # the diff that was decided about
     assert "3 from you" in ran.stdout
+
+
+def test_chat_shows_mcp_servers_and_calls_their_tools(kipu_sqlite: CommandLine) -> None:
+    """`/mcp` shows how each server stands, live and dead, with its tools; a call of one is asked about like any (C29)."""
+    folder = kipu_sqlite.home / ".config/kipu"
+    folder.mkdir(parents=True)
+    server = Path(__file__).parents[2] / "acceptance/runtime/mcp_good_server.py"
+    (folder / "config.toml").write_text(
+        f"[mcp.good]\ncommand = {sys.executable!r}\nargs = [{str(server)!r}]\n\n[mcp.gone]\ncommand = '/nowhere/server'\n"
+    )
+    ran = kipu_sqlite.chat("hello", "/mcp", 'use mcp__good__add with {"a": 2, "b": 3}', "y", "/mcp")
+    assert ran.code == 0
+    assert "mcp__good__add" in ran.stdout
+    assert "gone: " in ran.stdout
+    assert "/nowhere/server" in ran.stdout
+    assert [event["result"] for event in of_type(kipu_sqlite, "tool_result")] == ["5"]
+    assert of_type(kipu_sqlite, "approval_decision")[0]["decision"] == "approved"
 
 
 ASK = 'use ask_user with {"question": "tabs or spaces?", "choices": ["tabs", "spaces"]}'
