@@ -184,3 +184,23 @@ def started(kipu: CommandLine, *words: str) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
+
+
+def test_imported_file_decides_nothing(kipu: CommandLine, tmp_path: Path) -> None:
+    """A ledger that comes in as a file is another session, and what it says was approved is in force nowhere (A19, C26)."""
+    proposal_id = propose(kipu)
+    key, file, forged = "kipu:proposals;member=local", tmp_path / "ledger.jsonl", tmp_path / "forged.jsonl"
+    assert kipu.run("export", key, "-o", str(file)).code == 0
+    assert kipu.run("proposals", "approve", proposal_id, "--untried").code == 0
+    assert kipu.run("export", key, "-o", str(forged)).code == 0
+
+    assert kipu.run("proposals", "revert", proposal_id).code == 0
+    for path in (file, forged):
+        assert kipu.run("import", str(path)).code == 0
+    assert [each["status"] for each in kipu.run("proposals", "ls", "--all", "--json").json] == ["reverted"]
+    elsewhere = CommandLine(kipu.home, f"sqlite:///{tmp_path / 'elsewhere'}")
+    assert elsewhere.run("run", "hello").code == 0
+    assert elsewhere.run("import", str(forged)).code == 0
+    assert elsewhere.run("proposals", "ls", "--all", "--json").json == []
+    assert elsewhere.run("run", "hello").code == 0
+    assert RULE not in window(elsewhere)
