@@ -11,11 +11,14 @@ import pytest
 
 from kipu.errors import FactNotFoundError
 from kipu.memory.consolidation import ConsolidationPolicy
+from kipu.memory.fact_text import entry_of
 from kipu.memory.memory import Memory
+from kipu.memory.sqlite_memory import SqliteMemory
 from kipu.ports.memory import FactQuery, Space
 from kipu.ports.principal import Principal
 from kipu.wiring import open_manager, open_memory
 from tests.acceptance.memory.conftest import say
+from tests.unit.memory.kit import a_fact
 
 ME = Principal.local()
 ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
@@ -130,3 +133,20 @@ async def test_erasing_a_session_takes_what_it_alone_taught(tmp_path: Path) -> N
         assert sum("8080" in fact.text for fact in page.items) == 1
         assert all(source.session_id == "s1" for fact in page.items for source in fact.sources)
         await memory.store.close()
+
+
+async def test_what_pages_kept_of_forgotten_facts_is_zeroed(tmp_path: Path) -> None:
+    """Facts kept in any order move about in the file as it fills; what moving left behind is zeroed too (C20)."""
+    for seed in range(3):
+        chance = random.Random(seed)
+        memory = SqliteMemory(tmp_path / f"{seed}.memory")
+        words = canaries(200, seed)
+        for number, word in enumerate(words):
+            fact_id = f"mem_{chance.randbytes(13).hex()}"
+            filler = " ".join("".join(chance.choices("abcdefgh", k=6)) for _ in range(chance.randint(1, 40)))
+            sources = ((f"s{number % 2}", number),)
+            await memory.put(entry_of(a_fact(fact_id, f"{word} {filler}", sources=sources)))
+        assert await memory.forget_session("s0") == 100
+        await memory.close()
+        assert found_in(tmp_path, words[::2]) == []
+        assert len(found_in(tmp_path, words[1::2])) == 100
