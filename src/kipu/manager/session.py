@@ -346,11 +346,10 @@ class Session(SessionAccess):
         self, *, after: int = 0, until: int | None = None, principal: Principal | None = None
     ) -> AsyncIterator[SessionEvent]:
         """Yield events with after < seq <= until, page by page."""
-        await self.permit(Verb.READ, principal)
         await self.refresh()
         while True:
+            await self.permit(Verb.READ, principal)  # page by page: it may be taken back meanwhile
             page = await self._history.reader.forwards(after=after, until=until)
-            await self.permit(Verb.READ, principal)  # nobody reads on from whom it was taken back meanwhile
             for item in page:
                 yield item.event
             if len(page) < PAGE:
@@ -359,11 +358,13 @@ class Session(SessionAccess):
 
     async def records(self, *, principal: Principal | None = None) -> AsyncIterator[StoredEvent]:
         """Yield every event as the store has it, its body unread, the shared events of a fork first (C11)."""
-        await self.permit(Verb.READ, principal)
         await self.refresh()
         after = 0
-        while page := await self._history.reader.stored(after=after):
+        while True:
             await self.permit(Verb.READ, principal)
+            page = await self._history.reader.stored(after=after)
+            if not page:
+                return
             for stored in page:
                 yield stored
             after = page[-1].seq

@@ -8,6 +8,9 @@ from typing import Any, NamedTuple
 from kipu.events.boundary import EventPinnedEvent, MetadataChangedEvent, NoteEvent
 from kipu.events.conversation import UserMessageEvent
 from kipu.events.turn import MessageSettledEvent, StopRequestedEvent
+from kipu.interop.export_html import export_html
+from kipu.interop.export_jsonl import export_jsonl
+from kipu.interop.export_markdown import export_markdown
 from kipu.manager.access import Verb
 from kipu.ports.principal import Principal
 from kipu.ports.store import SessionQuery
@@ -99,6 +102,11 @@ MANAGER_ROWS: dict[str, Row] = {
     "release_session": Row("hold", lambda m, s, who: m.release_session(s.session_id, principal=who)),
     "erase_session": Row("erase", lambda m, s, who: m.erase_session(s.session_id, principal=who)),
     "delete_session": Row("erase", lambda m, s, who: m.delete_session(s.session_id, principal=who), True),
+}
+EXPORT_ROWS: dict[str, Row] = {
+    "jsonl": Row("read", lambda m, s, who: export_jsonl(s, principal=who)),
+    "markdown": Row("read", lambda m, s, who: export_markdown(s, principal=who)),
+    "html": Row("read", lambda m, s, who: export_html(s, principal=who)),
 }
 # About no session, or asked of a person and not of a session (tests/acceptance/test_erasing*.py).
 MANAGER_HELD = frozenset({"catch_up_index", "close", "erase_person", "finish_erasures", "mint", "now_us", "receipts"})

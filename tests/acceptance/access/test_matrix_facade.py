@@ -14,6 +14,7 @@ from kipu.manager.session import Session
 from kipu.wiring import open_manager
 from tests.acceptance.access.facade_calls import (
     BY_KEY,
+    EXPORT_ROWS,
     MANAGER_HELD,
     MANAGER_ROWS,
     SESSION_HELD,
@@ -51,10 +52,13 @@ def wanted(name: str, verb: str, person: str) -> str:
     return expected(person, verb)
 
 
-@pytest.mark.parametrize("name", ROWS)
+EXPORTS = {f"export.{name}": row for name, row in EXPORT_ROWS.items()}
+
+
+@pytest.mark.parametrize("name", [*ROWS, *EXPORTS])
 async def test_each_may_what_their_role_says(name: str) -> None:
     """For everybody a call is done, denied with whom to ask, or there is no such session: as the role says (A20, B56, C19)."""
-    row, ended, due = ROWS[name], {}, {}
+    row, ended, due = {**ROWS, **EXPORTS}[name], {}, {}
     for person, who in PEOPLE.items():
         async with await open_manager("memory://") as manager:
             session = await shared_session(manager)

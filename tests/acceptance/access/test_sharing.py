@@ -12,6 +12,8 @@ import pytest
 from kipu.errors import AccessDeniedError, InputError, InvalidEventError, SessionNotFoundError
 from kipu.events.access import AccessDeniedEvent, MembersChangedEvent
 from kipu.events.conversation import UserMessageEvent
+from kipu.interop.export_jsonl import export_jsonl
+from kipu.interop.import_events import import_events
 from kipu.manager.manager import SessionManager
 from kipu.manager.session import Session
 from kipu.ports.principal import Principal
@@ -143,6 +145,7 @@ async def test_pages_of_what_is_shared_are_whole_and_in_order(manager: SessionMa
             await session.share("bob", principal=ADA)
         if number % 3 != 2:
             mine.append(session.session_id)
+        await said(manager, f"number {number}", Principal("bob", "other"))
     for order in ("last_activity_at", "created_at"):
         found: list[str] = []
         query = SessionQuery(limit=7, order=order)
@@ -151,8 +154,12 @@ async def test_pages_of_what_is_shared_are_whole_and_in_order(manager: SessionMa
             found += [head.session_id for head in page.items]
             if page.cursor is None:
                 break
+            assert len(page.items) == 7  # what others own takes no place
             query = SessionQuery(limit=7, order=order, cursor=page.cursor)
         assert found == mine[::-1]
+    for who in (ADA, Principal("bob", "other")):
+        await said(manager, "number 30", who)
+    assert len((await manager.search("number", limit=1, principal=BOB)).items) == 1
 
 
 async def test_fork_is_seen_by_those_of_the_fork(manager: SessionManager) -> None:
@@ -169,6 +176,21 @@ async def test_fork_is_seen_by_those_of_the_fork(manager: SessionManager) -> Non
         await manager.open(parent.session_id, principal=CYD)
     await parent.revoke("bob", principal=ADA)
     assert await manager.list_sessions(principal=CYD) == [child.session_id]
+
+
+async def test_imported_sharing_lets_nobody_in(manager: SessionManager, tmp_path: Path) -> None:
+    """What a file says about members is on record where it is imported, and gives nobody anything there (A19, C19, EV-20)."""
+    session = await said(manager)
+    await session.share("bob", role="admin", principal=ADA)
+    file = tmp_path / "out.jsonl"
+    file.write_bytes(b"".join([line async for line in export_jsonl(session, principal=ADA)]))
+    await import_events(manager, file, as_new=True, principal=CYD)
+    (copy_id,) = await manager.list_sessions({"owner": "cyd"}, principal=CYD)
+    copy = await manager.open(copy_id, principal=CYD)
+    assert "members_changed" in [event.event_type for event in await copy.get_full_history(principal=CYD)]
+    assert not copy.head.members
+    assert await manager.get_session(copy_id, principal=BOB) is None
+    assert copy_id not in await manager.list_sessions(principal=BOB)
 
 
 @pytest.mark.parametrize("who", ["", " bob", "bob ", "b\nob", "x" * 201, "ada"])
@@ -231,6 +253,13 @@ async def test_nobody_speaks_for_somebody_else(manager: SessionManager) -> None:
         with pytest.raises(InvalidEventError):
             await session.add_event(event.model_copy(update={"principal": "cyd"}), principal=ADA)
     assert session.head.members == {"bob": "participant"}
+
+
+async def test_follow_of_a_stranger_ends_before_it_waits(manager: SessionManager) -> None:
+    """Whoever may not see a session does not wait for what comes next either (A20, C19)."""
+    session = await said(manager)
+    with pytest.raises(SessionNotFoundError):
+        await asyncio.wait_for(anext(aiter(session.follow(after=99, principal=CYD))), 5)
 
 
 async def test_follow_of_a_member_sees_events_as_they_come(manager: SessionManager) -> None:
