@@ -27,6 +27,8 @@ FIGURES = {
     "encryption": "encryption",
     "redaction": "redaction",
     "access": "access",
+    "sweep": "sweep",
+    "archive": "archive",
     "runtime": "runtime_turns",
 }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -86,7 +85,7 @@ async def _swept(
 def _show(invocation: Invocation, sweep: Sweep, steps: list[Step]) -> None:
     output = invocation.output
     if output.json:
-        output.emit({**_counts(sweep), "steps": [asdict(step) for step in steps]})
+        output.emit({**_counts(sweep), "steps": [step._asdict() for step in steps]})
         return
     rows = (
         (s.session_id, s.title, s.last_activity_at[:10], f"{s.status} → {s.step}", _WHY[s.kept] if s.kept else "")

@@ -40,7 +40,7 @@ def only_file(folder: Path) -> Path:
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_session_reads_the_same_from_its_archive_and_after_it(tmp_path: Path, kind: str) -> None:
-    """Events, blobs, keys, retries, title, tags and counts are the same in the archive, in it again, and back (A56, B48, A67)."""
+    """Events, blobs, keys, retries, title, tags and counts are the same in the archive, in it again, and back (A56, B48, A67, AR-9)."""
     async with opened(tmp_path, kind) as manager:
         session_id = await filled(manager)
         before, head = await whole(manager, session_id), await manager.store.head(session_id)
@@ -120,7 +120,7 @@ async def test_forks_of_an_archived_parent_still_read_it(tmp_path: Path, kind: s
 
 @pytest.mark.parametrize("kind", [SEALED, "jsonl?encrypt=env:KIPU_TEST_KEY"])
 async def test_an_encrypted_sessions_archive_holds_no_plaintext(tmp_path: Path, kind: str) -> None:
-    """What is under seal in the store is under seal in its archive, titles and blobs too (B55)."""
+    """What is under seal in the store is under seal in its archive, titles and blobs too (B55, AR-6)."""
     mark = "canary-7f3a9b52c1"
     async with opened(tmp_path, kind) as manager:
         session_id = await filled(manager, text=mark)
@@ -142,7 +142,7 @@ async def test_an_encrypted_sessions_archive_holds_no_plaintext(tmp_path: Path, 
 @pytest.mark.parametrize("kind", STORES)
 @pytest.mark.parametrize("fault", ["missing", "cut", "flipped"])
 async def test_a_damaged_or_missing_archive_is_a_typed_error(tmp_path: Path, kind: str, fault: str) -> None:
-    """Reading, verifying and coming back say what is wrong, nothing is lost, and a good copy of the file mends it (A50, C16)."""
+    """Reading, verifying and coming back say what is wrong, nothing is lost, and a good copy of the file mends it (A50, C16, AR-8, AR-9)."""
     async with opened(tmp_path, kind) as manager:
         session_id = await filled(manager)
         before = await whole(manager, session_id)
@@ -225,7 +225,7 @@ async def test_archiving_is_refused_where_it_must_not_be(tmp_path: Path) -> None
 
 
 async def test_a_session_that_cannot_be_read_whole_stays_in_its_store(tmp_path: Path) -> None:
-    """What is damaged is not archived, for an archive would lose what cannot be read (C16)."""
+    """What is damaged is not archived, for an archive would lose what cannot be read (C16, JL-29)."""
     async with opened(tmp_path, "jsonl") as manager:
         session_id = await filled(manager)
     log = tmp_path / "store" / session_id / "000001.jsonl"

@@ -66,7 +66,7 @@ async def test_a_session_takes_every_step_in_its_order_and_each_is_on_record(tmp
                 seen.append((day, status))
             if status == "erased":
                 break
-        assert seen == [(1, "active"), (11, "expired"), (21, "archived"), (41, "trashed"), (65, "erased")]
+        assert seen == [(1, "active"), (11, "expired"), (21, "archived"), (41, "trashed"), (66, "erased")]
         assert list((tmp_path / "store.archive").iterdir()) == []
 
 

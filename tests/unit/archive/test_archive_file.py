@@ -59,7 +59,7 @@ def manifest_of(*blocks: Block, count: int = 1, last_seq: int = 9) -> Manifest:
 
 
 async def test_events_blobs_and_outcomes_come_back_byte_for_byte(tmp_path: Path) -> None:
-    """Pages in both directions over many blocks, blobs of many parts and outcomes are what was written (B48)."""
+    """Pages in both directions over many blocks, blobs of many parts and outcomes are what was written (B48, AR-2, AR-4, AR-5)."""
     logged = events(900, size=5000)
     data = bytes(range(256)) * 10_000
     digest = hashlib.sha256(data).hexdigest()
@@ -79,7 +79,7 @@ async def test_events_blobs_and_outcomes_come_back_byte_for_byte(tmp_path: Path)
 
 
 async def test_any_changed_byte_is_found(tmp_path: Path) -> None:
-    """Whichever byte of an archive is changed, verifying it or opening it says so (C16)."""
+    """Whichever byte of an archive is changed, verifying it or opening it says so (C16, AR-3, AR-7)."""
     await written(tmp_path, events(3), outcomes=[Outcome("k", 1, 1)])
     good = (tmp_path / NAME).read_bytes()
     place = FolderPlace(tmp_path)
@@ -94,7 +94,7 @@ async def test_any_changed_byte_is_found(tmp_path: Path) -> None:
 
 
 async def test_a_bomb_is_not_unpacked(tmp_path: Path) -> None:
-    """A block that unpacks to more than it declares, or declares more than a block may have, is refused before it is (C16)."""
+    """A block that unpacks to more than it declares, or declares more than a block may have, is refused before it is (C16, AR-7)."""
     bomb = pack(bytes(64 << 20))
     assert len(bomb) < 10_000
     with pytest.raises(ValueError, match="1000"):
@@ -120,7 +120,7 @@ async def test_a_bomb_is_not_unpacked(tmp_path: Path) -> None:
              "s1.9.0123456789ab.kipu.zst\n", "", "s1.9.kipu.zst", "s1.-9.0123456789ab.kipu.zst"],
 )  # fmt: skip
 async def test_a_name_that_leads_elsewhere_is_refused(tmp_path: Path, name: str) -> None:
-    """A head's note can name only a file of its own session in the place itself (C16)."""
+    """A head's note can name only a file of its own session in the place itself (C16, AR-1)."""
     with pytest.raises(ArchiveDamagedError):
         await ArchiveReader.open(FolderPlace(tmp_path), name, session_id="s1")
 
@@ -147,7 +147,7 @@ async def test_a_link_in_the_place_is_not_followed(tmp_path: Path) -> None:
     ],
 )
 async def test_a_manifest_that_contradicts_itself_is_refused(tmp_path: Path, blocks: tuple[Block, ...]) -> None:
-    """Blocks that overlap, lie outside the file, stand out of order or are too few are refused at once (C16)."""
+    """Blocks that overlap, lie outside the file, stand out of order or are too few are refused at once (C16, AR-8)."""
     forged(tmp_path, manifest_of(*blocks), b"0" * 100)
     with pytest.raises(ArchiveDamagedError):
         await ArchiveReader.open(FolderPlace(tmp_path), NAME, session_id="s1")
@@ -171,7 +171,7 @@ async def test_a_newer_format_is_told_apart_from_damage(tmp_path: Path) -> None:
 
 
 async def test_a_failed_write_leaves_what_was_there(tmp_path: Path) -> None:
-    """An error while a file is written leaves neither it nor a part of it, and the file before it as it was (A51, A52, A66)."""
+    """An error while a file is written leaves neither it nor a part of it, and the file before it as it was (A51, A52, A66, AR-10)."""
     await written(tmp_path, events(2))
     before = (tmp_path / NAME).read_bytes()
     place = FolderPlace(tmp_path)

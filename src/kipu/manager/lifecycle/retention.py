@@ -83,36 +83,27 @@ class Retention:
             found |= {TRASHED} if step == ERASED else {before for before, after in TRANSITIONS.items() if step in after}
         return frozenset(found - {TRASHED} if self.erase_after_days is None else found)
 
-    def cutoff(self, now: datetime) -> str | None:
-        """Return the time before which a session's last activity must lie for anything to be due; None where nothing ever is."""
-        days = [value for _, value in self.steps]
-        return text_before(now, days=min(days)) if days else None
 
-
-@dataclass(frozen=True, slots=True)
 class Moment:
-    """The time as a sweep takes it, and what it knows of whether that can be right."""
+    """What is due under a retention at one time. Times are compared as text, as heads have them: a sweep asks of many."""
 
-    now: datetime
-    is_doubtful: bool = False
+    def __init__(self, retention: Retention, now: datetime, *, is_doubtful: bool = False) -> None:
+        steps = [(step, days) for step, days in retention.steps if step == EXPIRED or not is_doubtful]
+        self._before = [(step, text_before(now, days=days)) for step, days in steps]
+        self._rested = text_before(now, days=REST_DAYS)
+        self.is_doubtful = is_doubtful
+        self.now = text_before(now, days=0)
+        self.cutoff = max((before for _, before in self._before), default=None)
 
-    def days_since(self, text: str) -> float:
-        """Return how long ago a time was; a text that is none is no time ago."""
-        try:
-            return (self.now - datetime.fromisoformat(text)) / timedelta(days=1)
-        except (ValueError, TypeError):
-            return 0.0
-
-
-def due_step(head: Head, retention: Retention, moment: Moment) -> str | None:
-    """Return the one step that is due, or None. Every step is one of the table, taken from the status before it."""
-    idle_days = moment.days_since(head.last_activity_at or head.created_at)
-    for step, days in retention.steps:
-        if idle_days > days and _follows(head.status, step) and (step == EXPIRED or not moment.is_doubtful):
-            if step in {TRASHED, ERASED} and moment.days_since(head.last_event_at) < REST_DAYS:
-                continue
-            return step
-    return None
+    def due_step(self, head: Head) -> str | None:
+        """Return the one step that is due, or None. Every step is one of the table, taken from the status before it."""
+        active_at = head.last_activity_at or head.created_at
+        for step, before in self._before:
+            if active_at < before and _follows(head.status, step):
+                if step in {TRASHED, ERASED} and head.last_event_at >= self._rested:
+                    continue
+                return step
+        return None
 
 
 def _follows(status: str, step: str) -> bool:

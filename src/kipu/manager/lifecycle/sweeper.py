@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 from kipu.errors import (
     ConcurrencyError,
@@ -18,11 +19,11 @@ from kipu.errors import (
 )
 from kipu.manager.access import owner_of
 from kipu.manager.lifecycle.archiver import Archiver, set_status
-from kipu.manager.lifecycle.retention import ERASED, SILENCE_DAYS, Moment, Retention, due_step, kept_by
+from kipu.manager.lifecycle.retention import ERASED, SILENCE_DAYS, Moment, Retention, kept_by, text_before
 from kipu.manager.manager import SessionManager
 from kipu.ports.head import Head
 from kipu.ports.store import Lease, SessionQuery
-from kipu.session.lifecycle import ARCHIVED, EXPIRED, TRASHED
+from kipu.session.lifecycle import ACTIVE, ARCHIVED, EXPIRED, TRASHED
 from kipu.stores.times import iso_from_us
 
 logger = logging.getLogger(__name__)
@@ -31,8 +32,7 @@ _PAGE = 1000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """What a sweep did to one session, or would do; with `kept`, why it did not: a stable word."""
 
     session_id: str
@@ -89,30 +89,30 @@ class Sweeper:
         result.is_doubtful = moment.is_doubtful
         async for head in self._candidates(moment):
             result.looked_at += 1
-            step = due_step(head, self._retention, moment)
+            step = moment.due_step(head)
             if step is None:
                 continue
-            told = Step(head.session_id, head.display_title, head.status, step, head.last_activity_at)
-            told = await self._keep_or_take(head, told, moment, dry_run=dry_run)
-            (result.kept if told.kept else result.done)[told.kept or told.step] += 1
+            kept, detail = await self._keep_or_take(head, step, moment, dry_run=dry_run)
+            (result.kept if kept else result.done)[kept or step] += 1
             if tell is not None:
-                tell(told)
+                told = (head.session_id, head.display_title, head.status, step, head.last_activity_at, kept, detail)
+                tell(Step(*told))
         return result
 
     async def _moment(self) -> Moment:
         """Return the time, doubted where nothing was written for so long before it that the clock is likelier to be wrong."""
         now = _EPOCH + timedelta(microseconds=self._manager.now_us())
         newest = (await self._store.list(SessionQuery(limit=1))).items
-        moment = Moment(now)
-        silent = bool(newest) and moment.days_since(newest[0].last_activity_at) > SILENCE_DAYS
-        return Moment(now, is_doubtful=silent and not self._trusts_clock)
+        silent = bool(newest) and newest[0].last_activity_at < text_before(now, days=SILENCE_DAYS)
+        return Moment(self._retention, now, is_doubtful=silent and not self._trusts_clock)
 
     async def _candidates(self, moment: Moment) -> AsyncIterator[Head]:
         """Yield the heads for which something can be due, those silent longest first: an index finds them, others are not read."""
-        cutoff = self._retention.cutoff(moment.now)
-        if cutoff is None:
+        if moment.cutoff is None:
             return
-        query = SessionQuery(statuses=self._retention.statuses, active_before=cutoff, descending=False, limit=_PAGE)
+        query = SessionQuery(
+            statuses=self._retention.statuses, active_before=moment.cutoff, descending=False, limit=_PAGE
+        )
         while True:
             page = await self._store.list(query)
             for head in page.items:
@@ -121,30 +121,30 @@ class Sweeper:
                 return
             query = replace(query, cursor=page.cursor)
 
-    async def _keep_or_take(self, head: Head, told: Step, moment: Moment, *, dry_run: bool) -> Step:
-        kept = kept_by(head, now=self._now_text()) or await self._needed(head, told.step)
+    async def _keep_or_take(self, head: Head, step: str, moment: Moment, *, dry_run: bool) -> tuple[str | None, str]:
+        """Take the step, or return the word that says why not, and what there is to say about it."""
+        kept = kept_by(head, now=moment.now)
+        if kept is None and step != EXPIRED:
+            kept = await self._needed(head, step)
         if kept is not None or dry_run:
-            return replace(told, kept=kept)
+            return kept, ""
         try:
-            return replace(told, kept=await self._take(head.session_id, told.step, moment))
+            return await self._take(head.session_id, step, moment), ""
         except SessionHeldError:
-            return replace(told, kept="held")
+            return "held", ""
         except SessionForkedError as error:
-            return replace(told, kept="forks", detail=str(error))
+            return "forks", str(error)
         except (ConcurrencyError, SessionError):  # somebody used it between the two: the next sweep looks again
-            return replace(told, kept="in_use")
+            return "in_use", ""
         except KipuError as error:
-            logger.warning("session %s was not %s: %s", head.session_id, told.step, error)
-            return replace(told, kept="failed", detail=str(error))
+            logger.warning("session %s was not %s: %s", head.session_id, step, error)
+            return "failed", str(error)
 
     async def _needed(self, head: Head, step: str) -> str | None:
         """Return "forks" where others still read the session's events: they would be away, or gone, for those as well."""
-        if step in {ARCHIVED, TRASHED, ERASED}:
-            statuses = None if step == ERASED else frozenset({"active", EXPIRED})
-            query = SessionQuery(forked_from=head.session_id, statuses=statuses, limit=1)
-            if (await self._store.list(query)).items:
-                return "forks"
-        return None
+        statuses = None if step == ERASED else frozenset({ACTIVE, EXPIRED})
+        forks = await self._store.list(SessionQuery(forked_from=head.session_id, statuses=statuses, limit=1))
+        return "forks" if forks.items else None
 
     async def _take(self, session_id: str, step: str, moment: Moment) -> str | None:
         """Take one step under the lease; return why not where a fresh look at the head says so."""
@@ -160,8 +160,8 @@ class Sweeper:
                 return "gone"
             # Its own lease is none of the reasons to leave it alone.
             fresh = replace(head, lease_owner=None)
-            kept = kept_by(fresh, now=self._now_text())
-            if kept is not None or due_step(fresh, self._retention, moment) != step:
+            kept = kept_by(fresh, now=moment.now)
+            if kept is not None or moment.due_step(fresh) != step:
                 return kept or "in_use"
             await self._carry_out(head, step, lease)
         finally:

@@ -1,4 +1,4 @@
-"""What stands below a log whose first lines were let go of: the head that they made, and the keys that stood in them (JL-27)."""
+"""What stands below a log whose first lines were let go of: the head that they made, and the keys that stood in them (JL-28)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A session's lines out of its folder and back into it: one file decides which of the two it is (JL-27 to JL-30)."""
+"""A session's lines out of its folder and back into it: one file decides which of the two it is (JL-28 to JL-30)."""
 
 from __future__ import annotations
 
