@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import glob
 import os
-import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import parse_qsl, quote, unquote
 
-from kipu.errors import ConfigurationError, StoreUrlError
+from kipu.errors import ConfigurationError, MissingExtraError, StoreUrlError
 from kipu.ports.clock import Clock
 from kipu.ports.owner import Liveness
 from kipu.ports.principal import Principal
 from kipu.ports.store import EventStore
 from kipu.ports.tokens import TokenCounter
+from kipu.store_url import SEALING, StoreUrl, archive_url, default_store_url, memory_path, vault_path
 from kipu.stores.host import SystemClock, SystemEntropy, SystemLiveness, this_process_owner
 
 if TYPE_CHECKING:
@@ -41,69 +40,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 TOKEN_COUNTERS = ("estimate", "exact")
-DURABILITIES = ("fsync", "buffered", "os")
-_URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<place>[^?]*)(\?(?P<query>.*))?", re.DOTALL)
-_SEALING = {"encrypt", "chain", "fields"}
-_COMMON = {"durability", "archive", *_SEALING}
-_SETTINGS = {
-    "memory": {"archive", *_SEALING},
-    "sqlite": {*_COMMON, "network", "fallback"},
-    "jsonl": {*_COMMON, "segment_bytes", "network"},
-}
-
-
-@dataclass(frozen=True, slots=True)
-class StoreUrl:
-    """A store URL taken apart: `sqlite:///relative.db`, `sqlite:////absolute.db`, `jsonl:///folder`, `memory://`."""
-
-    text: str
-    kind: str
-    path: Path = Path()
-    settings: Mapping[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def parse(cls, text: str) -> StoreUrl:
-        """Return the parts of a URL; `~` is the home folder.
-
-        Raises:
-            StoreUrlError: the kind, the path or a setting is not one that Kipu knows.
-        """
-        found = _URL.fullmatch(text)
-        if found is None:
-            raise StoreUrlError(url=text, reason="it has no scheme such as sqlite://")
-        kind, place = found["scheme"], unquote(found["place"])
-        if kind not in _SETTINGS:
-            raise StoreUrlError(url=text, reason=f"there is no store of the kind {kind!r}")
-        query, _, fallback = (found["query"] or "").partition("fallback=")
-        settings = dict(parse_qsl(query, keep_blank_values=True))
-        if fallback:
-            settings["fallback"] = unquote(fallback)
-        unknown = sorted(set(settings) - _SETTINGS[kind])
-        if unknown:
-            raise StoreUrlError(url=text, reason=f"a {kind} store has no setting {unknown[0]!r}")
-        if settings.get("durability", "fsync") not in DURABILITIES:
-            raise StoreUrlError(url=text, reason=f"durability is one of {', '.join(DURABILITIES)}")
-        if settings.get("chain", "on") != "on":
-            raise StoreUrlError(url=text, reason="chain is on, or is left out")
-        if "fields" in settings and not all(settings["fields"].split(",")):
-            raise StoreUrlError(url=text, reason="fields is the names of fields with commas between them")
-        if kind == "memory":
-            return cls(text, kind, settings=settings)
-        if not place.startswith("/") or place == "/":
-            raise StoreUrlError(
-                url=text, reason="after the scheme comes /path: three slashes, or four for an absolute path"
-            )
-        return cls(text, kind, Path(place[1:]).expanduser(), settings)
-
-
-def default_store_url(environment: Mapping[str, str]) -> str:
-    """Return the store that commands use when none is named: KIPU_STORE, else one database in the user's data folder."""
-    if environment.get("KIPU_STORE"):
-        return environment["KIPU_STORE"]
-    base = environment.get("XDG_DATA_HOME", "")
-    if not base.startswith("/"):  # the XDG rules: a relative one is as good as none
-        base = f"{environment.get('HOME') or '~'}/.local/share"
-    return f"sqlite:///{quote(base, safe='/~')}/kipu/sessions.db"
 
 
 async def open_store(
@@ -130,12 +66,12 @@ async def open_store(
     parsed = StoreUrl.parse(url)
     if archive and "archive" not in parsed.settings:
         parsed = replace(parsed, settings={**parsed.settings, "archive": archive})
-    clock, liveness = clock or SystemClock(), liveness or SystemLiveness()
+    liveness = liveness or SystemLiveness()
     refuse_while_converting(parsed.path, store=url)
     vault = vault_path(parsed)
     store: EventStore
     if keys is None and "encrypt" not in parsed.settings and (vault is None or not vault.exists()):
-        if _SEALING & parsed.settings.keys():
+        if SEALING & parsed.settings.keys():
             raise StoreUrlError(url=url, reason="chain= and fields= need encrypt=, whose keys they are made with")
         store = await _open_unsealed(parsed, clock=clock, liveness=liveness)
     else:
@@ -153,11 +89,6 @@ async def open_store(
     return store
 
 
-def vault_path(parsed: StoreUrl) -> Path | None:
-    """Return where a store's key vault is: beside it, so that a copy of the store alone opens nothing."""
-    return None if parsed.kind == "memory" else parsed.path.with_name(f"{parsed.path.name}.keys")
-
-
 def store_place(url: str) -> StorePlace:
     """Return the store at `url` as files, to encrypt or decrypt it in place (`kipu.sealing.converting`).
 
@@ -171,7 +102,7 @@ def store_place(url: str) -> StorePlace:
         raise InputError(reason="name the store without its fallback, after everything in that was merged")
     clock, liveness = SystemClock(), SystemLiveness()
     # Each copy is put on the medium as a whole before it takes the store's name.
-    settings = {name: value for name, value in parsed.settings.items() if name not in _SEALING} | {"durability": "os"}
+    settings = {name: value for name, value in parsed.settings.items() if name not in SEALING} | {"durability": "os"}
 
     async def open_plain(path: Path) -> EventStore:
         elsewhere = StoreUrl(f"{parsed.kind}:///{path}", parsed.kind, path, settings)
@@ -218,7 +149,7 @@ async def begin_encrypted(
         await store.close()
 
 
-async def _open_unsealed(parsed: StoreUrl, *, clock: Clock, liveness: Liveness) -> EventStore:
+async def _open_unsealed(parsed: StoreUrl, *, clock: Clock | None, liveness: Liveness) -> EventStore:
     """Return a store without keys. Raises: KeysMissingError where its events are sealed and the vault is gone."""
     from kipu.stores.sealed_mark import is_sealed
 
@@ -231,24 +162,24 @@ async def _open_unsealed(parsed: StoreUrl, *, clock: Clock, liveness: Liveness) 
     return store
 
 
-def archive_url(parsed: StoreUrl) -> str | None:
-    """Return where a store's archives are by default: what `archive=` says, else a folder beside it; None where it has no place."""
-    if parsed.settings.get("archive"):
-        return parsed.settings["archive"]
-    return None if parsed.kind == "memory" else str(parsed.path.with_name(f"{parsed.path.name}.archive"))
-
-
-async def _open_plain(parsed: StoreUrl, *, clock: Clock, liveness: Liveness) -> EventStore:
+async def _open_plain(parsed: StoreUrl, *, clock: Clock | None, liveness: Liveness) -> EventStore:
     from kipu.manager.lifecycle.archive_backed import ArchiveBackedStore
 
     kept = await _open_kept(parsed, clock=clock, liveness=liveness)
     return ArchiveBackedStore(kept, default_url=archive_url(parsed))
 
 
-async def _open_kept(parsed: StoreUrl, *, clock: Clock, liveness: Liveness) -> EventStore:
+async def _open_kept(parsed: StoreUrl, *, clock: Clock | None, liveness: Liveness) -> EventStore:
     url = parsed.text
+    if parsed.is_on_server:
+        try:
+            from kipu.stores.postgres.store import PostgresStore
+        except ImportError as error:
+            raise MissingExtraError(extra="postgres", feature="a PostgreSQL store", package="psycopg") from error
+        return await PostgresStore.open(url, clock=clock, liveness=liveness)  # without a clock, the server's
+    clock = clock or SystemClock()
     settings: dict[str, Any] = {
-        name: value for name, value in parsed.settings.items() if name not in {"archive", *_SEALING}
+        name: value for name, value in parsed.settings.items() if name not in {"archive", *SEALING}
     }
     fallback = settings.pop("fallback", None)
     if parsed.kind == "memory":
@@ -345,12 +276,12 @@ async def open_manager(
     from kipu.manager.manager import SessionManager
 
     counting = token_counter(counter) if isinstance(counter, str) else counter
-    clock, entropy = clock or SystemClock(), SystemEntropy()
+    entropy = SystemEntropy()
     url = url or default_store_url(os.environ)
     store = await open_store(url, clock=clock, find_keys=find_keys, archive=archive)
     manager = SessionManager(
         store,
-        clock=clock,
+        clock=clock or SystemClock(),
         entropy=entropy,
         owner=this_process_owner(f"manager-{entropy.random_bytes(4).hex()}"),
         principal=principal,
@@ -389,11 +320,6 @@ def _files_of(parsed: StoreUrl) -> list[Path]:
     found = sorted(parsed.path.parent.glob(f"{glob.escape(parsed.path.name)}*"))
     fallback = parsed.settings.get("fallback")
     return [*found, *(_files_of(StoreUrl.parse(fallback)) if fallback else [])]
-
-
-def memory_path(parsed: StoreUrl) -> Path | None:
-    """Return where a store's memory is: a file beside it, made with the first fact."""
-    return None if parsed.kind == "memory" else parsed.path.with_name(f"{parsed.path.name}.memory")
 
 
 def memory_store_of(url: str, store: EventStore) -> MemoryStore:

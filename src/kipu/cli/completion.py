@@ -89,7 +89,7 @@ def _store_url() -> str:
     """Return the store in force. Raises: StoreNotFoundError (it is not made yet)."""
     from kipu.cli.place import require_place
     from kipu.cli.settings import Settings
-    from kipu.wiring import default_store_url
+    from kipu.store_url import default_store_url
 
     url = Settings.load(os.environ, options={})["store"] or default_store_url(os.environ)
     require_place(url, create=False)

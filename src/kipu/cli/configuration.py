@@ -54,7 +54,7 @@ def _check(name: str, value: str) -> None:
     if not value.strip():
         raise ConfigurationError(reason=f"{name} would be empty; use kipu config unset {name}")
     if name == "store":
-        from kipu.wiring import StoreUrl
+        from kipu.store_url import StoreUrl
 
         StoreUrl.parse(value)
     if name == "project":

@@ -36,8 +36,8 @@ def conformance(
 async def _conformance(invocation: Invocation, url: str, wanted: list[str]) -> bool:
     from kipu.cli.progress import progress_bar
     from kipu.errors import InputError
+    from kipu.store_url import StoreUrl
     from kipu.testing.conformance import all_requirements, run
-    from kipu.wiring import StoreUrl
 
     StoreUrl.parse(url)
     chosen = [each for each in all_requirements() if not wanted or each.id in wanted]

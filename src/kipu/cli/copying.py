@@ -44,8 +44,9 @@ async def _copy(invocation: Invocation, source: str, *, target: str, sessions: l
     from kipu.errors import CopyMismatchError, InputError
     from kipu.manager.copying import CopyProgress, copy_store
     from kipu.memory.moving import copy_memory
+    from kipu.store_url import StoreUrl
     from kipu.stores.host import this_process_owner
-    from kipu.wiring import StoreUrl, memory_store_of, open_store
+    from kipu.wiring import memory_store_of, open_store
 
     begins, ends = StoreUrl.parse(source), StoreUrl.parse(target)
     if begins.kind == ends.kind != "memory" and begins.path.absolute() == ends.path.absolute():

@@ -41,7 +41,7 @@ class Invocation:
     @property
     def store_url(self) -> str:
         """Return the store in force."""
-        from kipu.wiring import default_store_url
+        from kipu.store_url import default_store_url
 
         return self.settings["store"] or default_store_url(os.environ)
 
@@ -67,7 +67,7 @@ class Invocation:
         """Return what the store's URL names as its key, and where its key vault is. Raises: InputError where there is none."""
         from kipu.cli.place import require_place
         from kipu.errors import InputError
-        from kipu.wiring import StoreUrl, vault_path
+        from kipu.store_url import StoreUrl, vault_path
 
         require_place(self.store_url, create=False)
         parsed = StoreUrl.parse(self.store_url)

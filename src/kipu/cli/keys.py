@@ -89,8 +89,9 @@ async def _holds_sessions(url: str) -> bool:
     """Return whether there are sessions to encrypt. Raises: InputError where the store is encrypted already."""
     from kipu.cli.place import is_there
     from kipu.errors import InputError
+    from kipu.store_url import StoreUrl, vault_path
     from kipu.stores.sealed_mark import newest
-    from kipu.wiring import StoreUrl, look_inside, vault_path
+    from kipu.wiring import look_inside
 
     path = vault_path(StoreUrl.parse(url))
     if path is not None and path.exists():
@@ -217,8 +218,9 @@ async def _state(invocation: Invocation) -> KeyState:
     from kipu.cli.place import require_place
     from kipu.errors import InputError
     from kipu.sealing.diagnosis import key_state
+    from kipu.store_url import StoreUrl, vault_path
     from kipu.stores.sealed_mark import is_sealed
-    from kipu.wiring import StoreUrl, look_inside, vault_path
+    from kipu.wiring import look_inside
 
     url = invocation.store_url
     require_place(url, create=False)

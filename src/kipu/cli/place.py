@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from kipu.errors import StoreNotFoundError, StoreUrlError
+from kipu.store_url import StoreUrl
 from kipu.stores.conversion_mark import mark_path
-from kipu.wiring import StoreUrl
 
 # What tells a JSONL store, also one that lost its marker: then opening it puts the marker back.
 _MARKS = ("kipu.json", "bindings.jsonl", "bindings.lock", "index.sqlite", ".tombstones")
@@ -30,8 +30,8 @@ def require_place(url: str, *, create: bool) -> None:
 def is_there(url: str) -> bool:
     """Return True when a store, or anything that opening will name as none, is at `url` or at its fallback."""
     parsed = StoreUrl.parse(url)
-    if parsed.kind == "memory":
-        return True
+    if parsed.kind == "memory" or parsed.is_on_server:
+        return True  # whether a server has one is told when it is opened
     fallback = parsed.settings.get("fallback")
     if fallback is not None and is_there(fallback):
         return True

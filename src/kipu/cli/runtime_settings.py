@@ -101,7 +101,7 @@ def project_files(settings: Settings, environment: Mapping[str, str]) -> Project
 
 def own_places(settings: Settings, store_url: str) -> tuple[Path, ...]:
     """Return where Kipu keeps its own: no tool reads or writes there, also where a workspace contains it."""
-    from kipu.wiring import StoreUrl, memory_path
+    from kipu.store_url import StoreUrl, memory_path
 
     places = [settings.path.parent]
     url: str | None = store_url

@@ -52,8 +52,9 @@ async def _encrypt(
     from kipu.sealing.beginning import absolute_source
     from kipu.sealing.converting import encrypt_store
     from kipu.security.key_finder import KeyFinder
+    from kipu.store_url import StoreUrl
     from kipu.stores.host import this_process_owner
-    from kipu.wiring import StoreUrl, store_place
+    from kipu.wiring import store_place
 
     found = invocation.find_keys
     asked = (
@@ -97,8 +98,9 @@ def decrypt(
 async def _decrypt(invocation: Invocation, *, keep: bool) -> Converted:
     from kipu.cli.progress import progress_bar
     from kipu.sealing.converting import decrypt_store
+    from kipu.store_url import StoreUrl
     from kipu.stores.host import this_process_owner
-    from kipu.wiring import StoreUrl, store_place
+    from kipu.wiring import store_place
 
     named = StoreUrl.parse(invocation.store_url).settings.get("encrypt")
     with progress_bar(invocation.output, "decrypting", unit="events") as bar:

@@ -167,7 +167,7 @@ def _in_force(
 
 def _default(name: str, environment: Mapping[str, str]) -> str | None:
     if name == "store":
-        from kipu.wiring import default_store_url
+        from kipu.store_url import default_store_url
 
         return default_store_url(environment)
     return _DEFAULTS.get(name)

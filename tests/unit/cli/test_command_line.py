@@ -14,7 +14,7 @@ from kipu import errors
 from kipu.cli.chat.commands import COMMANDS
 from kipu.cli.exit_code import ExitCode, exit_code_of
 from kipu.cli.settings import config_path
-from kipu.wiring import StoreUrl, default_store_url
+from kipu.store_url import StoreUrl, default_store_url
 from tests.unit.cli.command_line import CommandLine
 
 

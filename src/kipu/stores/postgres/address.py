@@ -10,6 +10,8 @@ from kipu.errors import StoreUrlError
 
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,40}")
 _OWN = {"schema", "connections", "notify", "prepare", "statement_timeout_s", "durability"}
+# What is for those around the store, and neither its own nor the driver's.
+_OTHERS = {"archive", "encrypt", "chain", "fields"}
 MOST_CONNECTIONS = 64
 DEFAULT_SCHEMA, DEFAULT_CONNECTIONS, DEFAULT_TIMEOUT_S = "kipu", 8, 10.0
 
@@ -45,6 +47,8 @@ class Address:
         except ValueError as error:
             raise StoreUrlError(url=re.sub(r"//[^@/]*@", "//…@", url), reason=str(error)) from error
         own = {name: settings.pop(name) for name in _OWN & set(settings)}
+        for name in _OTHERS & set(settings):
+            del settings[name]
         if own.pop("durability", "fsync") != "fsync":
             raise StoreUrlError(
                 url=shown, reason="what PostgreSQL acknowledges is as durable as its server is set to be"

@@ -1,0 +1,118 @@
+"""Store URLs: which kind of store, where it is, and where what belongs to it stands."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import parse_qsl, quote, unquote
+
+from kipu.errors import StoreUrlError
+from kipu.stores.postgres.address import Address
+
+DURABILITIES = ("fsync", "buffered", "os")
+_URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<place>[^?]*)(\?(?P<query>.*))?", re.DOTALL)
+SEALING = {"encrypt", "chain", "fields"}
+_COMMON = {"durability", "archive", *SEALING}
+_SERVERS = {"postgresql", "postgres"}
+_SETTINGS = {
+    "memory": {"archive", *SEALING},
+    "sqlite": {*_COMMON, "network", "fallback"},
+    "jsonl": {*_COMMON, "segment_bytes", "network"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StoreUrl:
+    """A store URL taken apart.
+
+    `sqlite:///relative.db`, `sqlite:////absolute.db`, `jsonl:///folder`, `memory://`, `postgresql://user@host/database`. `path` is
+    where the store is or, of one on a server, where this machine keeps what is its own for it.
+    """
+
+    text: str
+    kind: str
+    path: Path = Path()
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, text: str) -> StoreUrl:
+        """Return the parts of a URL; `~` is the home folder.
+
+        Raises:
+            StoreUrlError: the kind, the path or a setting is not one that Kipu knows.
+        """
+        found = _URL.fullmatch(text)
+        if found is None:
+            raise StoreUrlError(url=text, reason="it has no scheme such as sqlite://")
+        kind, place = found["scheme"], unquote(found["place"])
+        if kind in _SERVERS:
+            return cls._on_server(text, found["query"] or "")
+        if kind not in _SETTINGS:
+            raise StoreUrlError(url=text, reason=f"there is no store of the kind {kind!r}")
+        query, _, fallback = (found["query"] or "").partition("fallback=")
+        settings = dict(parse_qsl(query, keep_blank_values=True))
+        if fallback:
+            settings["fallback"] = unquote(fallback)
+        unknown = sorted(set(settings) - _SETTINGS[kind])
+        if unknown:
+            raise StoreUrlError(url=text, reason=f"a {kind} store has no setting {unknown[0]!r}")
+        if settings.get("durability", "fsync") not in DURABILITIES:
+            raise StoreUrlError(url=text, reason=f"durability is one of {', '.join(DURABILITIES)}")
+        if settings.get("chain", "on") != "on":
+            raise StoreUrlError(url=text, reason="chain is on, or is left out")
+        if "fields" in settings and not all(settings["fields"].split(",")):
+            raise StoreUrlError(url=text, reason="fields is the names of fields with commas between them")
+        if kind == "memory":
+            return cls(text, kind, settings=settings)
+        if not place.startswith("/") or place == "/":
+            raise StoreUrlError(
+                url=text, reason="after the scheme comes /path: three slashes, or four for an absolute path"
+            )
+        return cls(text, kind, Path(place[1:]).expanduser(), settings)
+
+    @classmethod
+    def _on_server(cls, text: str, query: str) -> StoreUrl:
+        shown = Address.parse(text).shown
+        settings = {name: value for name, value in parse_qsl(query) if name in {"archive", *SEALING}}
+        name = hashlib.sha256(shown.encode()).hexdigest()[:16]
+        return cls(text, "postgresql", _data_folder(os.environ) / "servers" / name, settings)
+
+    @property
+    def is_on_server(self) -> bool:
+        """Return True where the sessions are on another machine, or may be."""
+        return self.kind == "postgresql"
+
+
+def default_store_url(environment: Mapping[str, str]) -> str:
+    """Return the store that commands use when none is named: KIPU_STORE, else one database in the user's data folder."""
+    if environment.get("KIPU_STORE"):
+        return environment["KIPU_STORE"]
+    return f"sqlite:///{quote(str(_data_folder(environment)), safe='/~')}/sessions.db"
+
+
+def _data_folder(environment: Mapping[str, str]) -> Path:
+    base = environment.get("XDG_DATA_HOME", "")
+    if not base.startswith("/"):  # the XDG rules: a relative one is as good as none
+        base = f"{environment.get('HOME') or '~'}/.local/share"
+    return Path(base, "kipu")
+
+
+def vault_path(parsed: StoreUrl) -> Path | None:
+    """Return where a store's key vault is: beside it, so that a copy of the store alone opens nothing."""
+    return None if parsed.kind == "memory" else parsed.path.with_name(f"{parsed.path.name}.keys")
+
+
+def archive_url(parsed: StoreUrl) -> str | None:
+    """Return where a store's archives are by default: what `archive=` says, else a folder beside it; None where it has no place."""
+    if parsed.settings.get("archive"):
+        return parsed.settings["archive"]
+    return None if parsed.kind == "memory" else str(parsed.path.with_name(f"{parsed.path.name}.archive"))
+
+
+def memory_path(parsed: StoreUrl) -> Path | None:
+    """Return where a store's memory is: a file beside it, made with the first fact."""
+    return None if parsed.kind == "memory" else parsed.path.with_name(f"{parsed.path.name}.memory")
