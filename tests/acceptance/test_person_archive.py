@@ -92,7 +92,7 @@ async def history(manager: SessionManager, session_id: str) -> list[Any]:
 
 
 async def test_a_person_s_archive_holds_everything_of_theirs(url: str, tmp_path: Path) -> None:
-    """The archive has every session in three forms with its blobs, memory, and what they said elsewhere, each with its checksum (B58)."""
+    """The archive has every session in three forms, blobs, memory, and what was said elsewhere, with checksums (B58, PA-1, PA-2)."""
     async with await open_manager(url) as manager:
         ids = await live(manager, url)
         path = await exported(manager, url, tmp_path / "anna.zip")
@@ -116,7 +116,7 @@ async def test_a_person_s_archive_holds_everything_of_theirs(url: str, tmp_path:
 
 
 async def test_an_archive_comes_back_whole_in_another_store(url: str, tmp_path: Path) -> None:
-    """Imported into an empty store, sessions have their ids, events, forks and blobs, and memory its facts; twice is once (B58)."""
+    """Imported into an empty store, sessions have their ids, events, forks and blobs, and memory its facts; twice is once (B58, PA-5)."""
     other = f"sqlite:///{tmp_path}/other.db"
     async with await open_manager(url) as manager, await open_manager(other) as target:
         ids = await live(manager, url)
@@ -297,7 +297,7 @@ async def test_the_archive_that_strangers_spoil_is_itself_good(tmp_path: Path) -
 async def test_a_hostile_archive_is_refused_and_writes_nothing(
     what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An archive with tricks in its names, kinds, sizes or checksums is refused with its entry, and no file or session is made (B58)."""
+    """An archive with tricks in its names, kinds, sizes or checksums is refused with its entry, and nothing is made (B58, PA-3)."""
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
@@ -314,7 +314,7 @@ async def test_a_hostile_archive_is_refused_and_writes_nothing(
 
 
 async def test_an_archive_is_imported_in_bounded_memory(tmp_path: Path) -> None:
-    """A blob of 200 MB, which packs to nearly nothing, is refused by its size or unpacked without being whole in memory (B58)."""
+    """A blob of 200 MB, which packs to nearly nothing, is refused by its size or unpacked block by block (B58, PA-4)."""
     data = b"\0" * (200 << 20)
     digest = hashlib.sha256(data).hexdigest()
     path = tmp_path / "big.zip"

@@ -70,7 +70,7 @@ async def test_a_parent_of_forks_is_not_erased_by_chance(url: str, home: Path) -
 
 
 async def test_a_detached_fork_shows_what_it_showed(url: str, home: Path) -> None:
-    """With detach a fork keeps history, windows and blobs under the same seqs; what its parent said later is gone (C6, C11, C20)."""
+    """With detach a fork keeps history, windows and blobs under the same seqs; what its parent said later is gone (C6, C11, C20, JL-27)."""
     async with await open_manager(url) as manager:
         _, child, grandchild, marks = await family(manager)
         before = {session.session_id: await seen(session) for session in (child, grandchild)}
@@ -111,7 +111,7 @@ async def test_a_live_fork_goes_on_after_its_parent_is_gone(url: str, home: Path
 
 
 async def test_a_detached_fork_is_copied_whole(url: str, home: Path) -> None:
-    """A fork that stands alone is copied to another store with all its events, and its head is what they make of it (C11, C22)."""
+    """A fork that stands alone is copied to another store with all its events, and its head is what they make of it (C11, C22, EV-19)."""
     async with await open_manager(url) as manager, await open_manager(f"jsonl:///{home}/copy") as target:
         _, child, _, _ = await family(manager)
         await manager.erase_session("parent", detach=True)
