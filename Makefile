@@ -61,7 +61,7 @@ local: $(STAMP) ## add a small local model (SmolLM2-135M, CPU) to .venv
 
 lock: $(STAMP) ## resolve pyproject.toml anew into requirements/*.lock
 	@$(PIP) install 'uv>=0.9' >&2
-	@$(COMPILE) --extra dev --extra agent --extra tui --extra tokens --extra security --extra s3 -o $(LOCK) pyproject.toml
+	@$(COMPILE) --extra dev --extra agent --extra tui --extra tokens --extra security --extra s3 --extra postgres --extra valkey -o $(LOCK) pyproject.toml
 	@$(COMPILE) --no-deps -o requirements/local.lock requirements/local.in
 	@$(COMPILE) -o requirements/bench.lock requirements/bench.in
 
