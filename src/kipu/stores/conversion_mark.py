@@ -33,7 +33,7 @@ def refuse_while_converting(path: Path, *, store: str) -> None:
         return
     try:
         descriptor = os.open(mark_path(path), os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return
     try:
         said = _read(descriptor)
