@@ -21,6 +21,7 @@ from kipu.events.conversation import UserMessageEvent
 from kipu.manager.manager import SessionManager
 from kipu.ports.memory_policy import MemoryPolicy
 from kipu.ports.principal import Principal
+from kipu.ports.store import SessionQuery
 from kipu.proposals import records
 from kipu.proposals.desk import AGENT_ROLE
 from kipu.proposals.evidence import standing_of, summary_of
@@ -28,6 +29,7 @@ from kipu.proposals.learned import LearnedSource
 from kipu.proposals.proposal import Author, Evidence
 from kipu.proposals.target import Target
 from kipu.proposals.text_check import SECTION_MARK, hidden_characters, shown
+from kipu.runtime.erasing.proposal_place import ProposalPlace
 from kipu.wiring import open_manager
 from tests.acceptance.proposals.ledger_place import PROJECT, LedgerPlace
 
@@ -371,3 +373,35 @@ async def test_skill_is_removed_by_a_proposal(manager: SessionManager) -> None:
     assert await place.text(kind="skill", name="greet") is None
     await place.desk().revert(removal)
     assert await place.text(kind="skill", name="greet") == "# Greet"
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+class DeadlyPlace(ProposalPlace):
+    """A place whose process dies just before the old ledger goes."""
+
+    async def _erase(self, session_id: str) -> None:
+        raise Killed(session_id)
+
+
+async def test_removal_with_its_session_goes_on_after_a_kill(manager: SessionManager) -> None:
+    """Killed when the new ledger stands and the old one does too, the next try ends it: one ledger, the rest in it (C20, C26)."""
+    place = LedgerPlace(manager)
+    doomed = await place.propose("Secret.", author=Author("agent", "local", "sess_gone"))
+    stays = await place.made("# Stay", kind="skill", name="stay")
+    await place.desk().approve(stays, is_untried=True)
+    facts = {"tenant": "", "owner": manager.principal.id}
+    with pytest.raises(Killed):
+        await DeadlyPlace(manager).erase("sess_gone", facts)
+    assert [each.proposal_id for each in await place.desk().all()] == [stays]
+    assert (await ProposalPlace(manager).erase("sess_gone", facts)).removed == {"proposals": 0}
+    page = await manager.store.list(SessionQuery(key="kipu:proposals;member=local"))
+    (ledger,) = page.items
+    assert "Secret." not in str(await (await manager.open(ledger.session_id)).get_full_history())
+    before = (await place.desk().get(stays))[0].steps
+    assert [(step.what, step.by) for step in before] == [("made", "local"), ("approved", "local")]
+    assert (await place.propose("Secret.")).proposal.proposal_id != doomed.proposal.proposal_id
+    assert (await ProposalPlace(manager).erase_person("", "local")).removed == {"ledgers": 1}
+    assert await place.desk().all() == []

@@ -75,12 +75,33 @@ def test_show_tells_all_that_a_person_needs(kipu: CommandLine) -> None:
     assert "1 of 1 answered by demo" in shown
     assert "\u200b" not in shown
     assert kipu.run("proposals", "approve", proposal_id).code == ExitCode.USAGE
+    assert kipu.run("proposals", "approve", proposal_id, "--despite-warnings").code == 0
     assert kipu.run("erase", kipu.ids()[0], "--yes").code == 0
     told = kipu.run("proposals", "show", proposal_id, "--json").json
     assert "all of its evidence is erased" in told["warnings"]
     assert [event["state"] for event in told["evidence"]] == ["gone", "gone"]
     assert told["answers"] == []
     assert kipu.run("proposals", "try", proposal_id).code == ExitCode.USAGE
+
+
+def test_proposals_of_an_erased_session_are_erased_with_it(kipu: CommandLine, tmp_path: Path) -> None:
+    """What an agent proposed in an erased session leaves no byte; others stay, and approved ones are named as kept (C20, C26)."""
+    canary, other = "canary-77aa01", "canary-13be42"
+    gone, kept = propose(kipu, text=f"Say {canary}."), propose(kipu, text="Say nothing.")
+    newest, oldest = kipu.ids()[0], kipu.ids()[1]
+    assert kipu.run("proposals", "reject", gone, "--reason", f"no {canary}").code == 0
+    assert kipu.run("proposals", "approve", kept, "--untried").code == 0
+    assert kipu.run("erase", oldest, "--yes", "--json").code == 0
+    assert [each["proposal_id"] for each in kipu.run("proposals", "ls", "--all", "--json").json] == [kept]
+    assert files_with(tmp_path, canary) == []
+    receipt = kipu.run("erase", newest, "--yes", "--json").json
+    assert "approved proposals" in receipt["kept"]
+    assert kipu.run("proposals", "show", kept, "--json").json["status"] == "approved"
+    assert kipu.run("verify").code == 0
+    propose(kipu, text=f"Say {other}.")
+    assert kipu.run("erase", "--person", "local", "--yes").code == 0
+    assert kipu.run("proposals", "ls", "--all", "--json").json == []
+    assert files_with(tmp_path, other) == []
 
 
 def test_killed_agent_proposed_once(kipu: CommandLine) -> None:

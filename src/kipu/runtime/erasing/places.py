@@ -11,6 +11,7 @@ from kipu.ports.erasure import ErasurePlace
 from kipu.runtime.erasing.grant_place import GrantPlace
 from kipu.runtime.erasing.history_place import HistoryPlace, state_folder
 from kipu.runtime.erasing.memory_place import MemoryPlace, OpenMemory
+from kipu.runtime.erasing.proposal_place import ProposalPlace
 from kipu.runtime.erasing.workspace_place import WorkspacePlace
 from kipu.runtime.instructions import default_workspaces_folder
 from kipu.runtime.workspaces.provision import WorkspaceProvision
@@ -32,6 +33,7 @@ def outside_places(
     return (
         WorkspacePlace(manager, WorkspaceProvision(base, clock=clock)),
         GrantPlace(manager),
+        ProposalPlace(manager),
         MemoryPlace(memory),
         HistoryPlace(state_folder(environment) / "chat_history"),
     )
