@@ -133,7 +133,7 @@ def candidates(
     if not spaces or not terms:
         return []
     condition, values = in_spaces(spaces)
-    sql = f"""SELECT facts.fact_id, json_group_array(term) FROM facts JOIN terms USING (fact_id)
+    sql = f"""SELECT facts.fact_id, json_group_array(term) FROM terms CROSS JOIN facts USING (fact_id)
         WHERE term IN ({", ".join("?" * len(terms))}) AND status = 'active' AND {condition}
         GROUP BY facts.fact_id ORDER BY count(*) DESC, created_at DESC, facts.fact_id LIMIT ?"""
     found = connection.execute(sql, (*terms, *values, limit)).fetchall()
@@ -149,7 +149,7 @@ def frequencies(
     total = connection.execute(f"SELECT count(*) FROM facts WHERE status = 'active' AND {condition}", values).get
     if not terms:
         return int(total), {}
-    sql = f"""SELECT term, count(*) FROM facts JOIN terms USING (fact_id)
+    sql = f"""SELECT term, count(*) FROM terms CROSS JOIN facts USING (fact_id)
         WHERE term IN ({", ".join("?" * len(terms))}) AND status = 'active' AND {condition} GROUP BY term"""
     return int(total), {str(term): int(str(count)) for term, count in connection.execute(sql, (*terms, *values))}
 

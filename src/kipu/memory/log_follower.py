@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kipu.errors import SessionNotFoundError
+from kipu.errors import ArchiveError, SessionArchivedError, SessionNotFoundError
 from kipu.events.boundary import ConsolidationEvent, RewindEvent
 from kipu.events.event import SessionEvent, utc_text, utc_text_us
 from kipu.manager.access import owner_of
@@ -75,6 +75,11 @@ class LogFollower:
                         await self._follow(head, item_of(stored).event, known)
                 after = page[-1].seq
         except SessionNotFoundError:  # erased meanwhile
+            return False
+        except (
+            SessionArchivedError,
+            ArchiveError,
+        ):  # what it taught stays (A57); the rest is followed when its events are back
             return False
         reached = Progress(head.last_seq, head.consolidated_seq, head.rewind_seq)
         await self._memory.follow_log(LogStep(head.session_id, reached))

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 from itertools import pairwise
 from pathlib import Path
+
+import pytest
 
 from kipu.context.policy import WindowPolicy
 from kipu.events.boundary import NoteEvent
 from kipu.events.conversation import MemoryRecalledEvent, UserMessageEvent
 from kipu.events.turn import TurnFinishedEvent
+from kipu.manager.lifecycle.session_archives import SessionArchives
 from kipu.manager.manager import SessionManager
 from kipu.memory.consolidation import ConsolidationPolicy
 from kipu.memory.memory import Memory
@@ -224,3 +228,22 @@ async def test_a_resumed_turn_is_not_told_twice(opened: Opened) -> None:
         await run.settled()
         assert len(await of_type(session, MemoryRecalledEvent)) == 1
         assert [event.outcome for event in await of_type(session, TurnFinishedEvent)] == ["completed"]
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+async def test_what_archived_sessions_taught_stays(opened: Opened, tmp_path: Path, is_lost: bool) -> None:
+    """A session's facts are recalled when its events are in an archive, and also when the archive cannot be had (A57)."""
+    manager, memory = await opened(policy=WHOLE)
+    source = await taught(manager, memory, "The mascot is Quipi.", "The staging port is 8080.")
+    elsewhere, _ = await opened()
+    theirs = await elsewhere.open(source)
+    await say(theirs, "a detour")
+    await theirs.rewind()
+    await SessionArchives(elsewhere).archive(source)
+    if is_lost:
+        for folder in tmp_path.glob("*.archive"):
+            shutil.rmtree(folder)
+    session = await manager.open(await a_session(manager, "cli:later", project="a"))
+    assert [fact.text for fact in await memory.recalled(session, "staging port", limit=5)] == [
+        "The staging port is 8080."
+    ]
