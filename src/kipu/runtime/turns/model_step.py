@@ -26,12 +26,13 @@ from kipu.events.content import ProviderMark
 from kipu.events.conversation import AgentMessageEvent, ModelCallEvent, ToolCallEvent
 from kipu.events.event import SessionEvent
 from kipu.manager.session import Session
-from kipu.ports.model import JsonObject, ModelClient, ModelEvent, ModelReply, ModelRequest, ModelStream
+from kipu.ports.model import JsonObject, ModelClient, ModelReply, ModelRequest, ModelStream, ToolCallDelta
 from kipu.ports.store import EventStore
 from kipu.runtime.models.retrying import DEFAULT_LIMITS, RetryLimits, retry_delay_s
 from kipu.runtime.observer import EndNews, ModelNews, RetryNews, TurnObserver
 from kipu.runtime.turns.model_settings import settings_of
 from kipu.runtime.turns.shown_window import TARGET, window_record
+from kipu.runtime.turns.silence import SilenceLimit
 from kipu.runtime.turns.turn_budget import TurnBudget
 from kipu.runtime.turns.turn_run import TurnRun
 
@@ -181,34 +182,12 @@ class ModelStep:
 
     async def _read(self, run: TurnRun, stream: ModelStream) -> ModelReply:
         """Return the reply. Raises: TurnLimitError (it went on beyond what is left of the turn's budget), ModelError."""
-        characters = counted = tokens = 0
-        said = ""
-        while True:
-            event = await self._next(run, stream)
-            if event is None:
-                return stream.partial()
-            if isinstance(event, ModelReply):
-                return event
-            self._observer.tell(ModelNews(run.session.session_id, run.turn.id, event))
-            said += getattr(event, "text", "") or getattr(event, "arguments", "")
-            characters = counted + len(said)
-            if len(said) >= COUNTED_CHARACTERS:
-                tokens, counted, said = tokens + self._counter.count(said), characters, ""
-                self._budget.check_answer(run, tokens)
-            if characters > self._limits.max_characters:
-                stream.interrupt()
-                raise ModelAnswerError(
-                    model=self._model.name, reason=f"the answer did not end after {characters} characters"
-                )
-
-    async def _next(self, run: TurnRun, stream: ModelStream) -> ModelEvent | None:
         left_s = self._budget.remaining_s()
-        silence_s = self._limits.silence_s if left_s is None else min(left_s, self._limits.silence_s)
         try:
-            async with asyncio.timeout(silence_s):
-                return await anext(stream, None)
+            async with SilenceLimit(self._limits.silence_s, left_s=left_s) as silence:
+                return await self._hear(run, stream, silence)
         except TimeoutError:
-            if left_s is not None and left_s <= self._limits.silence_s:
+            if left_s is not None:
                 self._budget.check_answer(run, 0)
             raise ModelStreamCutError(
                 model=self._model.name,
@@ -216,6 +195,28 @@ class ModelStep:
                 reason=f"it said nothing for {self._limits.silence_s:g} s",
                 retry_after_s=None,
             ) from None
+
+    async def _hear(self, run: TurnRun, stream: ModelStream, silence: SilenceLimit) -> ModelReply:
+        characters = tokens = 0
+        said: list[str] = []
+        counted = 0
+        async for event in stream:
+            if isinstance(event, ModelReply):
+                return event
+            silence.heard()
+            self._observer.tell(ModelNews(run.session.session_id, run.turn.id, event))
+            piece = event.arguments if isinstance(event, ToolCallDelta) else event.text
+            said.append(piece)
+            characters += len(piece)
+            if characters - counted >= COUNTED_CHARACTERS:
+                tokens += self._counter.count("".join(said))
+                said, counted = [], characters
+                self._budget.check_answer(run, tokens)
+            if characters > self._limits.max_characters:
+                stream.interrupt()
+                reason = f"the answer did not end after {characters} characters"
+                raise ModelAnswerError(model=self._model.name, reason=reason)
+        return stream.partial()
 
     async def _give_up(self, run: TurnRun, error: ModelError) -> None:
         """Keep what the last try said, and raise its error."""

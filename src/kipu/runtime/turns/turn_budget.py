@@ -105,14 +105,23 @@ class SpentSum:
         self._endpoint = endpoint
         self._own, self._helpers = Spent(), Spent()
         self._answers = self._calls = 0
+        self._unpriced: set[tuple[str, str]] = set()  # models that the tables do not know: looked up once
 
     def of(self, story: TurnStory) -> tuple[Spent, Spent]:
         """Return what the turn itself has used, and what its calls have."""
         for answer in story.answered[self._answers :]:
             usage = usage_from_json(answer.usage)
-            cost_usd = price_usd(usage, provider=answer.provider, model=answer.model, endpoint=self._endpoint)
+            cost_usd = self._price(usage, provider=answer.provider, model=answer.model)
             self._own = self._own.with_step(usage, model=answer.model, cost_usd=cost_usd)
         for used in story.spent_by_calls[self._calls :]:
             self._helpers += spent_from_json(used)
         self._answers, self._calls = len(story.answered), len(story.spent_by_calls)
         return self._own, self._helpers
+
+    def _price(self, usage: ModelUsage, *, provider: str, model: str) -> float | None:
+        if (provider, model) in self._unpriced:
+            return None
+        cost_usd = price_usd(usage, provider=provider, model=model, endpoint=self._endpoint)
+        if cost_usd is None and usage.measured:
+            self._unpriced.add((provider, model))
+        return cost_usd
