@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from kipu.sealing.converting import StorePlace
     from kipu.security.key_finder import KeyFinder
     from kipu.security.key_provider import KeySource
-    from kipu.security.redaction.redactor import RedactionPolicy, Redactor
+    from kipu.security.redaction.policy import RedactionPolicy
+    from kipu.security.redaction.redactor import Redactor
 
 T = TypeVar("T")
 TOKEN_COUNTERS = ("estimate", "exact")

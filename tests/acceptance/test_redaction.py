@@ -12,7 +12,7 @@ import pytest
 from kipu.events.content import ProviderMark, TextPart
 from kipu.events.conversation import AgentMessageEvent, ToolCallEvent, ToolResultEvent, UserMessageEvent
 from kipu.manager.manager import SessionManager
-from kipu.security.redaction.redactor import RedactionPolicy
+from kipu.security.redaction.policy import RedactionPolicy
 from kipu.wiring import open_manager, open_redactor
 from tests.unit.cli.command_line import CommandLine
 

@@ -10,7 +10,8 @@ from kipu.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from kipu.cli.settings import Settings
-    from kipu.security.redaction.redactor import RedactionPolicy, Redactor
+    from kipu.security.redaction.policy import RedactionPolicy
+    from kipu.security.redaction.redactor import Redactor
     from kipu.security.redaction.vault import SecretVault
 
 TABLE = "redaction_rules"
@@ -84,7 +85,7 @@ def vault_of(settings: Settings, environment: Mapping[str, str]) -> SecretVault 
 
 
 def _policy(table: Mapping[str, Any], path: Path) -> RedactionPolicy:
-    from kipu.security.redaction.redactor import RedactionPolicy
+    from kipu.security.redaction.policy import RedactionPolicy
 
     for name in _SWITCHES:
         if not isinstance(table.get(name, False), bool):

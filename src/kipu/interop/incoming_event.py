@@ -147,7 +147,7 @@ class EventMaker:
     ) -> Incoming:
         redactor = self._writer.redactor
         if redactor is not None:
-            redacted = redact_arrival(redactor, event, body_fields(event) if body is None else body, blobs=blobs)
+            redacted = redact_arrival(redactor, event, fields=body_fields(event) if body is None else body, blobs=blobs)
             event, body, blobs = redacted or (event, body, blobs)
         moved, more = _without_big_values(event)
         plain = encode_body(moved) if body is None or moved is not event else orjson.dumps(body)
@@ -170,7 +170,7 @@ def with_blobs(incoming: Incoming, blobs: Mapping[str, bytes], *, redactor: Reda
     if not blobs:
         return incoming
     if redactor is not None:
-        redacted = redact_arrival(redactor, incoming.event, orjson.loads(incoming.record.body), blobs=blobs)
+        redacted = redact_arrival(redactor, incoming.event, fields=orjson.loads(incoming.record.body), blobs=blobs)
         if redacted is not None:
             event, fields, blobs = redacted
             record = incoming.record._replace(body=orjson.dumps(fields))

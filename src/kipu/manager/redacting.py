@@ -125,7 +125,7 @@ def without_secrets(redactor: Redactor, body: bytes, *, event_type: str, blobs: 
 
 
 def redact_arrival(
-    redactor: Redactor, event: SessionEvent, fields: Mapping[str, Any], *, blobs: Mapping[str, bytes]
+    redactor: Redactor, event: SessionEvent, *, fields: Mapping[str, Any], blobs: Mapping[str, bytes]
 ) -> tuple[SessionEvent, dict[str, Any], dict[str, bytes]] | None:
     """Return an event from elsewhere, its fields and its blobs by digest, all without secrets; None where there are none.
 

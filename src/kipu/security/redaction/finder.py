@@ -107,7 +107,7 @@ class Finder:
             start, end = match.span()
             if data[start - 1 : start] in _GOES_ON or data[end : end + 1] in _JOINED:
                 continue
-            found = unlisted.token_span(data, start, end)
+            found = unlisted.token_span(data, (start, end))
             if found is not None:
                 spans.append(Span(*found, unlisted.NAME, Tier.FORMAT))
         return spans

@@ -6,35 +6,20 @@ import base64
 import binascii
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from kipu.errors import ConfigurationError, MissingExtraError
-from kipu.security.redaction import context, surroundings
+from kipu.security.redaction import context
 from kipu.security.redaction.boundary import Piece, pieces_across
 from kipu.security.redaction.disguise import undisguised
 from kipu.security.redaction.engine import Engine, best_engine
 from kipu.security.redaction.entropy import flags_in
-from kipu.security.redaction.families import (
-    cloud,
-    forge,
-    gathered,
-    ledger,
-    messaging,
-    model_provider,
-    observing,
-    payment,
-    standard,
-)
-from kipu.security.redaction.finder import UNNAMED, Finder, Span, merged
+from kipu.security.redaction.finder import Finder, Span, merged
 from kipu.security.redaction.finding import Finding, Redacted
 from kipu.security.redaction.known import forms_of
-from kipu.security.redaction.places import INTERNAL_ADDRESSES, TEMPORARY_PATHS
-from kipu.security.redaction.rule import Rule, Tier
+from kipu.security.redaction.policy import RedactionPolicy
+from kipu.security.redaction.rule import Tier
 
-_FAMILIES = (cloud, forge, messaging, payment, model_provider, observing, gathered, ledger, standard)
-FORMATS: tuple[Rule, ...] = tuple(rule for family in _FAMILIES for rule in family.RULES)
-CONTEXTS: tuple[Rule, ...] = (*context.RULES, *surroundings.RULES)
 SHORTEST = 6
 LEAST_NAME = 12  # of an object's key that may hold a secret
 _MOST_PASSES = 64
@@ -47,34 +32,6 @@ _TEXT_MEDIA = (
     "application/x-sh",
     "application/toml",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class RedactionPolicy:
-    """What is looked for besides the formats of secrets, which always are.
-
-    `context` takes what names and headers give away, `custom` what your own patterns find: (name, RE2 pattern); without RE2 a
-    pattern could take for ever, and is refused. `temporary_paths` and `internal_addresses` take places out of tool results (B57).
-    `excluded` names rules that are not to be used.
-    """
-
-    context: bool = True
-    temporary_paths: bool = False
-    internal_addresses: bool = False
-    custom: tuple[tuple[str, str], ...] = ()
-    excluded: frozenset[str] = frozenset()
-
-    def rules(self, *, places: bool) -> list[Rule]:
-        """Return the rules in force. Raises: ConfigurationError (a rule to be excluded is not there)."""
-        every = [*FORMATS, *CONTEXTS, *TEMPORARY_PATHS, *INTERNAL_ADDRESSES]
-        unknown = sorted(self.excluded - {rule.name for rule in every} - UNNAMED)
-        if unknown:
-            raise ConfigurationError(reason=f"there is no redaction rule {unknown[0]!r}")
-        chosen = [*FORMATS, *(CONTEXTS if self.context else ())]
-        if places:
-            chosen += TEMPORARY_PATHS if self.temporary_paths else ()
-            chosen += INTERNAL_ADDRESSES if self.internal_addresses else ()
-        return [rule for rule in chosen if rule.name not in self.excluded]
 
 
 class Replaced(NamedTuple):

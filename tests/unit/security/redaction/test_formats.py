@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from kipu.security.redaction.engine import PlainEngine
-from kipu.security.redaction.redactor import FORMATS, Redactor
+from kipu.security.redaction.policy import FORMATS
+from kipu.security.redaction.redactor import Redactor
 from tests.unit.security.redaction.secret_samples import FAMILIES, NAMED, TOKENS, samples
 
 MADE = samples(11, each=4)

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from kipu.errors import ConfigurationError
 from kipu.security.redaction.known import secrets_of_environment
-from kipu.security.redaction.redactor import RedactionPolicy, Redactor
+from kipu.security.redaction.policy import RedactionPolicy
+from kipu.security.redaction.redactor import Redactor
 from tests.unit.security.redaction.secret_samples import samples
 
 REDACTOR = Redactor(known=["Tr0ub4dor&3/zebra ü", "plain-known-value-17"])

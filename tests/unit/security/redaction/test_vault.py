@@ -8,7 +8,8 @@ import pytest
 
 from kipu.errors import KeySourceError, KeyUnavailableError, MissingExtraError
 from kipu.security.redaction.engine import PlainEngine
-from kipu.security.redaction.redactor import RedactionPolicy, Redactor
+from kipu.security.redaction.policy import RedactionPolicy
+from kipu.security.redaction.redactor import Redactor
 from kipu.security.redaction.vault import SecretVault, restored
 from kipu.stores.host import SystemEntropy
 

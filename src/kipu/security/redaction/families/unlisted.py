@@ -56,8 +56,9 @@ _ULID = re.compile(rb"0[0-9][0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{24}")
 _HASH_NAMES = (b"sha", b"md5", b"h1", b"blake", b"crc", b"nonce", b"chunk", b"linux", b"cpython", b"rustc")
 
 
-def token_span(data: bytes, start: int, end: int) -> tuple[int, int] | None:
+def token_span(data: bytes, span: tuple[int, int]) -> tuple[int, int] | None:
     """Return the token that a run of letters, digits and signs is, None for names, numbers and hashes."""
+    start, end = span
     run = data[start:end].rstrip(b"._-")
     if len(run) < 22 or len(run.translate(None, b"0123456789")) == len(run):  # most are words: the quickest look first
         return None
@@ -65,10 +66,10 @@ def token_span(data: bytes, start: int, end: int) -> tuple[int, int] | None:
         return start, start + len(run)
     if not (_SHAPES.fullmatch(run) or (_is_dotted(run) if b"." in run else _is_prefixed(run))):
         return None
-    return None if is_stand_in(run) or _is_named_hash(data, start, run) else (start, start + len(run))
+    return None if is_stand_in(run) or _is_named_hash(data, run, start=start) else (start, start + len(run))
 
 
-def _is_named_hash(data: bytes, start: int, run: bytes) -> bool:
+def _is_named_hash(data: bytes, run: bytes, *, start: int) -> bool:
     return run.lower().startswith(_HASH_NAMES) or _OF_A_HASH.search(data, max(0, start - 16), start) is not None
 
 
