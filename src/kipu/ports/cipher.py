@@ -43,6 +43,10 @@ class StoreKeys(Protocol):
         """Return the session's cipher; `fresh` reads its keys again. Raises: DataKeyMissingError, KeyUnavailableError."""
         ...
 
+    def known(self, session_id: str) -> SessionCipher | None:
+        """Return the session's cipher where it is at hand and its keys are still the same."""
+        ...
+
     async def shred(self, session_id: str) -> None:
         """Destroy the session's data keys, durably. Shredding twice is harmless."""
         ...

@@ -95,6 +95,11 @@ class KeyRing:
             await self._make(session_id, 1)
         return await self.cipher(session_id, fresh=True)
 
+    def known(self, session_id: str) -> AesGcmCipher | None:
+        """Return the session's cipher from memory, None where it was not opened or its keys may have changed since."""
+        found = self._ciphers.get(session_id)
+        return found.cipher if found is not None and found.version == self._seen_version() else None
+
     async def cipher(self, session_id: str, *, fresh: bool = False) -> AesGcmCipher:
         """Return the session's cipher, from memory where it was opened before and its keys are the same."""
         version = self._seen_version()

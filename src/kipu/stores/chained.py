@@ -123,7 +123,7 @@ class ChainedStore(WrappedStore):
         """Return the cipher, the link that comes before, and whether the session exists; no cipher where it will be refused."""
         tip = self._tips.get(session_id)
         if tip is not None and expected_seq in {None, tip.number}:
-            return await self._keys.cipher(session_id), tip, True
+            return self._keys.known(session_id) or await self._keys.cipher(session_id), tip, True
         head = await self.inner.head(session_id)
         if head is not None:
             cipher = await self._keys.cipher(session_id)

@@ -47,6 +47,8 @@ from kipu.stores.sealed_record import open_event, seal_record
 from kipu.stores.wrapper import WrappedStore
 
 T = TypeVar("T")
+_FIRST = "first_text"
+_SESSIONS_KEPT = 4096
 _NEVER = -1  # no session has it as its last seq: an append that expects it is refused, unless its key is known
 
 
@@ -69,6 +71,7 @@ class EncryptedStore(WrappedStore):
         self.store_keys = keys
         self._fields = fields
         self._hide_broken = hide_broken
+        self._has_first: set[str] = set()
         self._placing: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
     def describe(self) -> StoreDescription:
@@ -90,19 +93,32 @@ class EncryptedStore(WrappedStore):
     ) -> Appended:
         """Append the records sealed. Nothing is awaited after the inner append, so a cancellation means what it means there."""
         hidden = None if idempotency_key is None else self.store_keys.hide(idempotency_key)
-        cipher = await self._writing(session_id, records)
+        cipher = self.store_keys.known(session_id) or await self._writing(session_id, records)
         if cipher is None:
             bare = [record._replace(body=b"{}") for record in records]
             return await self.inner.append(session_id, bare, expected_seq=_NEVER, idempotency_key=hidden)
-        return await self.inner.append(
+        appended = await self.inner.append(
             session_id,
             [seal_record(record, cipher, fields=self._fields) for record in records],
-            head=seal_patch(head, cipher, keys=self.store_keys),
+            head=seal_patch(self._unknown(session_id, head), cipher, keys=self.store_keys),
             bind=bind,
             token=token,
             expected_seq=expected_seq,
             idempotency_key=hidden,
         )
+        if head.default.get(_FIRST) and not appended.duplicate:
+            if len(self._has_first) >= _SESSIONS_KEPT:
+                self._has_first.clear()
+            self._has_first.add(session_id)
+        return appended
+
+    def _unknown(self, session_id: str, head: HeadPatch) -> HeadPatch:
+        """Return the patch without a first text that the head has already: what every message brings is sealed once."""
+        if _FIRST in head.set:
+            self._has_first.discard(session_id)
+        elif _FIRST in head.default and session_id in self._has_first:
+            return head._replace(default={name: value for name, value in head.default.items() if name != _FIRST})
+        return head
 
     async def _writing(self, session_id: str, records: Sequence[Record]) -> SessionCipher | None:
         """Return the cipher to seal with, or None where the inner store will refuse: there is no such session."""
