@@ -262,10 +262,19 @@ class Index:
         if number is None:
             return {}
         terms = search_table.remove_session(self._open, number)
-        removed = {"search": terms, **key_tables.remove_session(self._open, number)}
+        removed = {"events": self._counted(session_id), "search": terms}
+        removed |= key_tables.remove_session(self._open, number)
         self.sql("DELETE FROM pending WHERE session_id = ?", (session_id,))
         self.heads.delete(session_id, number)
         return {**removed, "heads": 1}
+
+    def _counted(self, session_id: str) -> int:
+        """Return how many events the head counts, as far as the index knows; a damaged row counts none."""
+        try:
+            known = self.row(session_id)
+        except StoreCorruptError:
+            return 0
+        return int(known.data.get("event_count", 0)) if known is not None else 0
 
     def empty_wal(self) -> None:
         """Leave no old page in the write-ahead log. Raises: StoreUnavailableError while some reader needs one."""
