@@ -49,6 +49,7 @@ async def hostile(manager: SessionManager) -> Session:
         await turn.add_event(ToolResultEvent(tool_call_id="c2", result=[ATTACK], is_error=True, tool_name=ATTACK))
     await session.add_event(GenericEvent.model_validate({"event_type": "odd", "payload": ATTACK}))
     await session.set_metadata(title=f"{ATTACK} *bold* [link](javascript:x) {STEERING}", tags=[ATTACK])
+    await session.share(ATTACK)
     return session
 
 

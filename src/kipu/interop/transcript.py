@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from kipu.events import boundary, conversation, turn
+from kipu.events import access, boundary, conversation, turn
 from kipu.events.codec import body_fields
 from kipu.events.content import Content, MediaPart, TextPart
 from kipu.events.event import SessionEvent, utc_text
@@ -161,6 +161,9 @@ def _mark_text(event: SessionEvent) -> str | None:
         return f"A record is lost here: {event.reason}"
     if isinstance(event, boundary.MetadataChangedEvent) and "title" in event.set:
         return f"Title: {event.set['title']}"
+    if isinstance(event, access.MembersChangedEvent):
+        shared = [f"shared with {who} as {role}" for who, role in event.roles.items()]
+        return "Members: " + ", ".join([*shared, *(f"no longer shared with {who}" for who in event.revoked)])
     return None
 
 
