@@ -293,7 +293,7 @@ class Watch:
 
 
 async def test_a_running_process_learns_of_epochs_and_erasures_within_a_second(tmp_path: Path) -> None:
-    """A fresh data key and a destroyed one, made elsewhere, count here once a second has gone by (C20, EN-9)."""
+    """A fresh data key and a destroyed one, made elsewhere, count here once a second has gone by (C20, EN-9, EN-17)."""
     key = tmp_path / "key"
     create_key_file(key, entropy=ENTROPY)
     watch = Watch()
