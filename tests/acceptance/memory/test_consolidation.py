@@ -44,7 +44,7 @@ async def events_of(session: Session) -> list[ConsolidationEvent]:
 
 
 async def test_memory_takes_in_closed_exchanges_and_the_log_says_so(opened: Opened) -> None:
-    """Facts with their sources are in memory, the boundary stands at the end of a closed exchange, the newest stay out (A29, A34, A60)."""
+    """Facts with their sources are in memory, the boundary stands at the end of a closed exchange, the newest stay out (A29, A34, A60, EV-22)."""
     manager, memory = await opened(policy=KEEP_ONE)
     session = await manager.get_or_create("cli:p")
     await say(session, "The staging port is 8080.", "I prefer tabs over spaces.", "We use PostgreSQL 16.")
@@ -55,6 +55,10 @@ async def test_memory_takes_in_closed_exchanges_and_the_log_says_so(opened: Open
     assert session.last_consolidated == done.to_seq == 5
     (event,) = await events_of(session)
     assert event.memory_ids == [fact.fact_id for fact in done.facts]
+    assert event.facts is not None
+    assert [(fact["text"], fact["seqs"]) for fact in event.facts] == [
+        (fact.text, [fact.sources[0].seq]) for fact in done.facts
+    ]
     assert (await session.get_history())[0]["content"] == "We use PostgreSQL 16."
     assert (await memory.worker.consolidate(session.session_id)) is None
 
