@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kipu.events.turn import TurnFinishedEvent
+from kipu.runtime.turns.spending import HELPERS
 
 if TYPE_CHECKING:
     from kipu.manager.session import Session
@@ -24,8 +25,14 @@ class Used:
     is_measured: bool = True
 
     def add(self, usage: dict[str, Any] | None) -> None:
-        """Add one turn's usage as its last event keeps it."""
+        """Add one turn's usage as its last event keeps it, with what its helpers used."""
         self.turns += 1
+        self._add(usage)
+        helpers = (usage or {}).get(HELPERS)
+        if isinstance(helpers, dict):
+            self._add(helpers)
+
+    def _add(self, usage: dict[str, Any] | None) -> None:
         for name in _COUNTS:
             value = (usage or {}).get(name)
             if isinstance(value, int):
