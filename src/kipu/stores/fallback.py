@@ -6,9 +6,9 @@ import asyncio
 import builtins
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 from kipu.errors import (
     BlobNotFoundError,
@@ -40,6 +40,7 @@ from kipu.ports.store import (
     StoredEvent,
 )
 from kipu.stores.fallback_follow import follow_both
+from kipu.stores.fallback_moving import MovingInPrimary
 from kipu.stores.follow import Announcer, FollowPage, follow_pages, session_page
 from kipu.stores.jsonl.store import JsonlStore
 from kipu.stores.paging import encode_cursor, page_size
@@ -52,7 +53,7 @@ StandIn = Callable[[], Awaitable[EventStore | None]]
 _SEED_TRIES = 5
 
 
-class FallbackStore:
+class FallbackStore(MovingInPrimary):
     """Append to the primary; while it refuses, to the spool, with numbers that are final after the merge.
 
     A session that the spool holds is merged before anything else happens to it, as soon as the primary answers. Reads show
@@ -67,7 +68,7 @@ class FallbackStore:
         self._primary: EventStore | None = None
         self._spool = spool
         self._clock = clock
-        self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._announcer = Announcer("fallback", changed=lambda: True)
         self.reports: list[MergeReport] = []
 
@@ -117,18 +118,9 @@ class FallbackStore:
                 done.append(report)
         return done
 
-    @asynccontextmanager
-    async def _alone(self, session_id: str) -> AsyncIterator[None]:
-        """Let one call of this process at a time decide where a session's next event goes."""
-        lock, users = self._locks.get(session_id, (asyncio.Lock(), 0))
-        self._locks[session_id] = (lock, users + 1)
-        try:
-            async with lock:
-                yield
-        finally:
-            lock, users = self._locks.pop(session_id)
-            if users > 1:
-                self._locks[session_id] = (lock, users - 1)
+    def _alone(self, session_id: str) -> asyncio.Lock:
+        """Return the lock of who decides where a session's next event goes: one call of this process at a time."""
+        return self._locks.setdefault(session_id, asyncio.Lock())
 
     async def _merge(self, session_id: str) -> MergeReport | None:
         """Merge one session, if the spool holds it. Raises: StoreUnavailableError while the primary refuses."""
@@ -465,31 +457,6 @@ class FallbackStore:
     async def blobs(self, session_id: str) -> builtins.list[str]:
         """Return the digests of the session's blobs in both."""
         return sorted(set(await self._of_both(session_id, lambda store: store.blobs(session_id))))
-
-    async def adopt(self, session_id: str, records: Sequence[Record] = (), *, after: int = 0, lease: Lease) -> int:
-        """Merge what the spool holds, then take shared events into the primary."""
-        await self._merge(session_id)
-        return await (await self._there()).adopt(session_id, records, after=after, lease=lease)
-
-    async def offload(
-        self, session_id: str, *, until: int, blobs: Sequence[str], archive: Mapping[str, Any], lease: Lease
-    ) -> None:
-        """Merge what the spool holds, then let the primary let go of the session's events."""
-        await self._merge(session_id)
-        await (await self._there()).offload(session_id, until=until, blobs=blobs, archive=archive, lease=lease)
-
-    async def reload(
-        self,
-        session_id: str,
-        events: Sequence[StoredEvent] = (),
-        *,
-        lease: Lease,
-        complete: bool = False,
-        archive: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Merge what the spool holds, then give events back to the primary."""
-        await self._merge(session_id)
-        await (await self._there()).reload(session_id, events, lease=lease, complete=complete, archive=archive)
 
     async def erase(self, session_id: str, *, lease: Lease) -> ErasureReceipt:
         """Merge what the spool holds, then remove everything of the session."""

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 import orjson
+from psycopg import Rollback
 from psycopg.errors import UniqueViolation
 
 from kipu.errors import ConflictError, KipuError, SessionNotFoundError, StoreUnavailableError
@@ -58,10 +59,6 @@ class _Draft(NamedTuple):
     @property
     def appended(self) -> Appended:
         return Appended(self.request.session_id, self.first_seq, self.after["last_seq"])
-
-
-class _MovedError(Exception):
-    """The head is not what it was; everything was rolled back."""
 
 
 class Appender:
@@ -128,8 +125,6 @@ class Appender:
         self._heads.forget(request.session_id)
         try:
             draft = await self._database.together(work)
-        except _MovedError:
-            raise gave_up(self._database.url) from None
         except KipuError as error:
             known = (
                 await self._refused_by_key(request) if _is_taken(error) else await self.outcome(request.idempotency_key)
@@ -137,6 +132,8 @@ class Appender:
             if known is not None:
                 return known
             raise
+        if draft is None:
+            raise gave_up(self._database.url)
         self._heads.keep(request.session_id, HeadRow(draft.row.version + 1, draft.after))
         return draft.appended
 
@@ -209,11 +206,9 @@ class Appender:
         in_one = request.bind is None and not members and len(request.records) <= _MOST_VALUES
         try:
             if in_one:
-                count = await self._database.changing(lambda connection: self._in_one(connection, draft))
+                count: int | None = await self._database.changing(lambda connection: self._in_one(connection, draft))
             else:
                 count = await self._database.together(lambda connection: self._in_many(connection, draft))
-        except _MovedError:
-            return None
         except StoreUnavailableError as error:
             if _is_taken(error):
                 return await self._refused_by_key(request)
@@ -258,7 +253,7 @@ class Appender:
         request, session_id = draft.request, draft.request.session_id
         text = head_rows.INSERT if draft.row.data is None else head_rows.UPDATE
         if not await run(connection, sql(text, self._database), self._head_values(draft)):
-            raise _MovedError
+            raise Rollback  # the head, or the binding, is not what it was
         await insert_events(connection, self._database, session_id, first_seq=draft.first_seq, records=request.records)
         if request.idempotency_key is not None:
             values = (
@@ -288,7 +283,7 @@ class Appender:
             values = (request.session_id, bind.key.encode(), bind.expected)
             taken = await run(connection, sql(_REBIND, self._database), values)
         if not taken:
-            raise _MovedError
+            raise Rollback  # the head, or the binding, is not what it was
 
     async def _prune(self, now_us: int) -> None:
         """Forget now and then what is older than the retention."""

@@ -57,26 +57,28 @@ class Changes:
         """Replace the head by what `decide` makes of it, with `more` in the same transaction; None leaves it as it is."""
         text = sql(head_rows.UPDATE, self._database)
 
-        async def work(connection: Connection) -> tuple[bool, Any]:
+        async def work(connection: Connection) -> tuple[HeadRow | None, T] | None:
             row = await self._heads.load(session_id, connection=connection)
             if row.data is None:
                 raise SessionNotFoundError(session_id=session_id)
             after, answer = decide(row.data)
             if after is None:
-                return True, answer
+                return None, answer
             if not await run(connection, text, (*row_values(after), session_id, row.version)):
-                return False, None
+                return None
             if more is not None:
                 await more(connection)
-            self._heads.keep(session_id, HeadRow(row.version + 1, after))
-            return True, answer
+            return HeadRow(row.version + 1, after), answer
 
         for number in range(_TRIES):
             self._heads.forget(session_id)
             run_work = self._database.changing if more is None else self._database.together
-            done, answer = await run_work(work)
-            if done:
-                return answer  # type: ignore[no-any-return]
+            done = await run_work(work)
+            if done is not None:
+                row, answer = done
+                if row is not None:  # only now is it committed
+                    self._heads.keep(session_id, row)
+                return answer
             await pause(min(number, 4))
         raise gave_up(self._database.url)
 
@@ -173,13 +175,13 @@ class Changes:
             await self._require(connection, session_id, lease)
             await insert_rows(connection, self._database, session_id, rows=rows, at=_LONG_AGO)
 
-        check_reload((await self._heads.found(session_id)).data or {}, lease, events)
+        check_reload((await self._heads.found(session_id)).data or {}, lease, events=events)
         if rows:
             await self._database.together(insert)
         if complete:
 
             def decide(row: HeadData) -> tuple[HeadData, None]:
-                check_reload(row, lease, ())
+                check_reload(row, lease, events=())
                 return taken_back(row, archive=archive), None
 
             await self._change(session_id, decide)
@@ -227,6 +229,8 @@ class Changes:
         self._heads.forget(session_id)
         receipt = await self._database.together(work)
         self._heads.forget(session_id)
+        if receipt is None:
+            raise gave_up(self._database.url)
         return receipt
 
     async def drop_index(self) -> None:

@@ -75,12 +75,16 @@ class Database:
         """
         return await self._seen_through(self._again(work, may_repeat=lambda _error: False))
 
-    async def together(self, work: Work[T]) -> T:
-        """Do work that changes something in one transaction. What it raises rolls everything back."""
+    async def together(self, work: Work[T]) -> T | None:
+        """Do work that changes something in one transaction, and return what it gives.
 
-        async def inside(connection: Connection) -> T:
+        Whatever it raises rolls everything back; `psycopg.Rollback` does no more than that, and None is returned.
+        """
+
+        async def inside(connection: Connection) -> T | None:
             async with connection.transaction():
                 return await work(connection)
+            return None
 
         return await self.changing(inside)
 
