@@ -194,7 +194,7 @@ RULES = (
     _beside(
         "named-argument",
         ("_token ", "_key ", "_secret ", "_password ", "_pat ", "_authtoken "),
-        r"(?i:_(?:token|key|secret|password|pat|authtoken)) {1,2}['\"]?([A-Za-z0-9_.+/=~-]{16,})",
+        r"_(?:TOKEN|KEY|SECRET|PASSWORD|PAT|authToken) {1,2}['\"]?([A-Za-z0-9_.+/=~-]{16,})",
         check=lambda value: is_token(value) and changes_of(value) >= 0.25 and not is_worded(value),
     ),
     _beside(
