@@ -393,7 +393,7 @@ class MemoryStore:
     ) -> None:
         """Take events back, out of sight until it is `complete`."""
         session = self._session(session_id)
-        check_reload(session.row, lease, events)
+        check_reload(session.row, lease, events=events)
         session.returning.update({event.seq: event for event in events})
         if complete:
             session.events[:0] = [session.returning[seq] for seq in sorted(session.returning)]

@@ -47,7 +47,7 @@ def let_go(row: Row, lease: Lease, *, until: int, archive: Mapping[str, Any]) ->
     return {**row, "offloaded_seq": until, "archive": dict(archive)}
 
 
-def check_reload(row: Row, lease: Lease, events: Sequence[StoredEvent]) -> None:
+def check_reload(row: Row, lease: Lease, *, events: Sequence[StoredEvent]) -> None:
     """Refuse events that were not let go of. Raises: LeaseLostError, ConflictError."""
     _require_lease(row, lease)
     first, last = row.get("base_seq", 0) + 1, row.get("offloaded_seq", 0)

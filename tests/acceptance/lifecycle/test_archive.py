@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from kipu.archive.archive_reader import ArchiveReader
+from kipu.archive.place import FolderPlace
 from kipu.errors import (
     AccessDeniedError,
     ArchiveDamagedError,
@@ -17,6 +19,7 @@ from kipu.errors import (
     TransitionError,
 )
 from kipu.events.conversation import UserMessageEvent
+from kipu.manager.lifecycle.archive_backed import archive_backed
 from kipu.manager.lifecycle.session_archives import SessionArchives
 from kipu.ports.principal import Principal
 from kipu.ports.store import SessionQuery
@@ -126,9 +129,6 @@ async def test_an_encrypted_sessions_archive_holds_no_plaintext(tmp_path: Path, 
         session_id = await filled(manager, text=mark)
         await manager.store.put_blob(session_id, mark.encode() * 50)
         await archive(manager, session_id)
-        from kipu.archive.archive_reader import ArchiveReader
-        from kipu.archive.place import FolderPlace
-
         place = FolderPlace(tmp_path / "store.archive")
         reader = await ArchiveReader.open(place, only_file(tmp_path).name, session_id=session_id)
         raw = [await reader._raw(block) for block in reader.manifest.blocks]
@@ -142,7 +142,7 @@ async def test_an_encrypted_sessions_archive_holds_no_plaintext(tmp_path: Path, 
 @pytest.mark.parametrize("kind", STORES)
 @pytest.mark.parametrize("fault", ["missing", "cut", "flipped"])
 async def test_a_damaged_or_missing_archive_is_a_typed_error(tmp_path: Path, kind: str, fault: str) -> None:
-    """Reading, verifying and coming back say what is wrong, nothing is lost, and a good copy of the file mends it (A50, C16, AR-8, AR-9)."""
+    """Reading, verifying and coming back say what is wrong, and a good copy of the file mends it (A50, C16, AR-8, AR-9)."""
     async with opened(tmp_path, kind) as manager:
         session_id = await filled(manager)
         before = await whole(manager, session_id)
@@ -245,7 +245,7 @@ async def test_erasing_a_session_removes_its_archive(tmp_path: Path, kind: str) 
     async with opened(tmp_path, kind) as manager:
         session_id = await filled(manager)
         await archive(manager, session_id)
-        assert only_file(tmp_path)
+        assert only_file(tmp_path).exists()
         assert await manager.delete_session(session_id)
         assert list((tmp_path / "store.archive").iterdir()) == []
         assert await manager.store.head(session_id) is None
@@ -258,7 +258,31 @@ async def test_a_new_archive_of_a_session_takes_the_place_of_the_old_one(tmp_pat
         for number in range(3):
             await archive(manager, session_id)
             await archive(manager, session_id)
-            assert only_file(tmp_path)
+            assert only_file(tmp_path).exists()
             session = await manager.open(session_id)
             await session.add_event(UserMessageEvent(content=f"round {number}"))
         assert len([e for e in await whole(manager, session_id) if b"round" in e.record.body]) == 3
+
+
+@pytest.mark.parametrize("kind", STORES)
+async def test_what_does_not_read_back_is_not_let_go_of(tmp_path: Path, kind: str) -> None:
+    """Where the medium gives back other bytes than were written, the session stays in its store (AR-11, C16)."""
+    async with opened(tmp_path, kind) as manager:
+        session_id = await filled(manager)
+        before = await whole(manager, session_id)
+
+        class Forgetful(FolderPlace):
+            """A folder on a medium that turns one bit in the middle of a file."""
+
+            async def read(self, name: str, *, start: int, length: int) -> bytes:
+                data = await super().read(name, start=start, length=length)
+                return data if start else bytes([data[0] ^ 1]) + data[1:]
+
+        backed = archive_backed(manager.store)
+        backed.place = lambda url: Forgetful(tmp_path / "bad")  # type: ignore[method-assign]
+        with pytest.raises(ArchiveDamagedError):
+            await archive(manager, session_id)
+        head = await manager.store.head(session_id)
+        assert head is not None
+        assert head.offloaded_seq == 0
+        assert (await whole(manager, session_id))[: len(before)] == before

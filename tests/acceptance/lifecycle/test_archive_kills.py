@@ -62,7 +62,7 @@ async def every_step(folder: Path, kind: str, *, what: str, how: str, stride: in
 @pytest.mark.parametrize("kind", STORES)
 @pytest.mark.parametrize("what", ["archive", "unarchive"])
 async def test_a_kill_between_steps_loses_nothing_and_is_gone_on_from(tmp_path: Path, kind: str, what: str) -> None:
-    """Killed before and after each change to the store or the place, a session is whole, and the work is done by calling again (C16, AR-11)."""
+    """Killed before and after each change to store or place, a session is whole, and calling again does the work (C16, AR-11)."""
     assert await every_step(tmp_path, kind, what=what, how="calls", stride=1) >= 4
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -26,17 +28,13 @@ def s3() -> Iterator[str]:
     """Give the address of a server that speaks S3, with a bucket in it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        import boto3
         from moto.server import ThreadedMotoServer
 
         server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
         server.start()
         host, port = server.get_host_and_port()
         url = f"http://{host}:{port}"
-        client = boto3.client(
-            "s3", endpoint_url=url, region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test"
-        )
-        client.create_bucket(Bucket=BUCKET)
+        urlopen(Request(f"{url}/{BUCKET}", method="PUT")).close()
         yield url
         server.stop()
 
@@ -56,8 +54,6 @@ async def test_a_session_goes_to_s3_and_comes_back(tmp_path: Path, place: str, k
     async with opened(tmp_path, kind) as manager:
         session_id = await filled(manager, events=30)
         big = bytes(range(256)) * (80_000)  # more than one part of an upload, even compressed
-        import random
-
         digest = await manager.store.put_blob(session_id, random.Random(7).randbytes(len(big)))
         before = await whole(manager, session_id)
         await archive(manager, session_id, to=place)
@@ -93,10 +89,14 @@ async def test_an_upload_that_is_broken_off_is_no_object(place: str) -> None:
     target = open_place(place)
     async with target.writing("thing") as sink:
         await sink.write(b"old")
-    with pytest.raises(RuntimeError):
+
+    async def break_off() -> None:
         async with target.writing("thing") as sink:
             await sink.write(b"x" * 20_000_000)
             raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        await break_off()
     assert await target.read("thing", start=0, length=10) == b"old"
     assert await target.remove("thing")
     assert not await target.remove("thing")

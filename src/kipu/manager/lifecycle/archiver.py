@@ -215,11 +215,11 @@ class Archiver:
 
     async def _set_status(self, head: Head, status: str, *, lease: Lease, reason: str) -> None:
         if check_transition(head.session_id, head.status, after=status):
-            await set_status(self._store, self._writer, head, status=status, reason=reason, lease=lease)
+            await set_status(self._store, head, writer=self._writer, status=status, reason=reason, lease=lease)
 
 
 async def set_status(
-    store: EventStore, writer: EventWriter, head: Head, *, status: str, reason: str, lease: Lease
+    store: EventStore, head: Head, *, writer: EventWriter, status: str, reason: str, lease: Lease
 ) -> None:
     """Put a session's new status on record, if nothing came in since its head was read. Raises: ConflictError, LeaseLostError."""
     event = StatusChangedEvent.model_validate({"status": status, "reason": reason})

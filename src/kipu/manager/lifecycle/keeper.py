@@ -37,7 +37,7 @@ class LifecycleKeeper:
         self._first_after_s = first_after_s
         self._every_s = every_s
         self._task: asyncio.Task[None] | None = None
-        self.sweeps = 0
+        self.swept = asyncio.Event()  # set with every sweep that has ended
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.create_task(self._run(), name="kipu-lifecycle")
@@ -59,5 +59,5 @@ class LifecycleKeeper:
                 await self._sweeper.sweep()
             except KipuError as error:
                 logger.warning("sessions were not looked over: %s", error)
-            self.sweeps += 1
+            self.swept.set()
             await asyncio.sleep(self._every_s)

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from typing import Any
 
 from kipu.errors import ConfigurationError
@@ -24,6 +25,18 @@ REST_DAYS = 7
 # Where the whole store has been silent for so long, a wrong clock is likelier than a forgotten store: only what use undoes
 # by itself is done, until somebody says that the clock is right.
 SILENCE_DAYS = 90
+
+
+# From which statuses each step is taken: by the table of transitions, but for erasing, which ends what is in the trash.
+_STATUSES_BEFORE = MappingProxyType(
+    {
+        **{
+            step: frozenset(before for before, after in TRANSITIONS.items() if step in after)
+            for step in (EXPIRED, ARCHIVED, TRASHED)
+        },
+        ERASED: frozenset({TRASHED}),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +91,7 @@ class Retention:
     @property
     def statuses(self) -> frozenset[str]:
         """Return the statuses from which something is due."""
-        found = set()
-        for step, _ in self.steps:
-            found |= {TRASHED} if step == ERASED else {before for before, after in TRANSITIONS.items() if step in after}
-        return frozenset(found - {TRASHED} if self.erase_after_days is None else found)
+        return frozenset().union(*(_STATUSES_BEFORE[step] for step, _ in self.steps))
 
 
 class Moment:
@@ -89,27 +99,21 @@ class Moment:
 
     def __init__(self, retention: Retention, now: datetime, *, is_doubtful: bool = False) -> None:
         steps = [(step, days) for step, days in retention.steps if step == EXPIRED or not is_doubtful]
-        self._before = [(step, text_before(now, days=days)) for step, days in steps]
+        self._before = [(step, text_before(now, days=days), _STATUSES_BEFORE[step]) for step, days in steps]
         self._rested = text_before(now, days=REST_DAYS)
         self.is_doubtful = is_doubtful
         self.now = text_before(now, days=0)
-        self.cutoff = max((before for _, before in self._before), default=None)
+        self.cutoff = max((before for _, before, _ in self._before), default=None)
 
     def due_step(self, head: Head) -> str | None:
         """Return the one step that is due, or None. Every step is one of the table, taken from the status before it."""
         active_at = head.last_activity_at or head.created_at
-        for step, before in self._before:
-            if active_at < before and _follows(head.status, step):
+        for step, before, statuses in self._before:
+            if active_at < before and head.status in statuses:
                 if step in {TRASHED, ERASED} and head.last_event_at >= self._rested:
                     continue
                 return step
         return None
-
-
-def _follows(status: str, step: str) -> bool:
-    if step == ERASED:
-        return status == TRASHED
-    return step in TRANSITIONS.get(status, {})
 
 
 def kept_by(head: Head, *, now: str) -> str | None:

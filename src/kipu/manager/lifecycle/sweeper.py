@@ -175,7 +175,7 @@ class Sweeper:
         if step == ARCHIVED:
             await self.archiver.archive_held(head.session_id, lease=lease, to=self._archive_to, reason=reason)
         elif step in {EXPIRED, TRASHED}:
-            await set_status(self._store, self._manager.writer, head, status=step, reason=reason, lease=lease)
+            await set_status(self._store, head, writer=self._manager.writer, status=step, reason=reason, lease=lease)
 
     def _now_text(self) -> str:
         return iso_from_us(self._manager.now_us())

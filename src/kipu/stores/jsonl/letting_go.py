@@ -51,7 +51,7 @@ def reload_lines(
 ) -> None:
     """Take lines in, beside the log, and with `complete` make them part of it. Raises as `offload_lines` does."""
     with _held(shelf, session_id) as (index, opened, row):
-        check_reload(row, lease, events)
+        check_reload(row, lease, events=events)
         _add(shelf, opened, events)
         if not complete:
             return

@@ -8,7 +8,7 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from kipu.errors import (
     BlobNotFoundError,
@@ -52,11 +52,11 @@ from kipu.stores.jsonl.erasing import erase_session, finish_erasures
 from kipu.stores.jsonl.failure import translating
 from kipu.stores.jsonl.layout import local_index_folder, prepare_root
 from kipu.stores.jsonl.lease import LeaseState, lease_of
-from kipu.stores.jsonl.letting_go import offload_lines, reload_lines
 from kipu.stores.jsonl.log import LogView
+from kipu.stores.jsonl.moving import MovingEvents
 from kipu.stores.jsonl.queue import CommitQueue
 from kipu.stores.jsonl.settings import BUFFER_S, FORMAT, LOSS_WINDOWS, SEGMENT_BYTES, Durability, Settings
-from kipu.stores.jsonl.shared import adopt_records, read_page
+from kipu.stores.jsonl.shared import read_page
 from kipu.stores.jsonl.shelf import WAIT_S, OpenLog, Shelf
 from kipu.stores.jsonl.spool import Spool
 from kipu.stores.jsonl.tracking import QUICK_EVENTS, Tracker
@@ -69,7 +69,7 @@ from kipu.stores.tables import engine, head_table
 T = TypeVar("T")
 
 
-class JsonlStore:
+class JsonlStore(MovingEvents):
     """Keep sessions as lines in files. See docs/formats/jsonl.md; requirements JL-1 and on."""
 
     def __init__(self, shelf: Shelf) -> None:
@@ -431,49 +431,6 @@ class JsonlStore:
         opened, _ = await self._view(session_id)
         with translating(self._settings.url):
             return blob_digests(opened.log.folder)
-
-    async def adopt(self, session_id: str, records: Sequence[Record] = (), *, after: int = 0, lease: Lease) -> int:
-        """Take in shared events, out of sight until the session stands alone."""
-        self._check_writable()
-
-        def take(wait_s: float) -> int:
-            return adopt_records(self._shelf, session_id, records=records, after=after, lease=lease, wait_s=wait_s)
-
-        with translating(self._settings.url):
-            return await asyncio.to_thread(take, WAIT_S)
-
-    async def offload(
-        self, session_id: str, *, until: int, blobs: Sequence[str], archive: Mapping[str, Any], lease: Lease
-    ) -> None:
-        """Let go of the session's lines and of these blobs; its head stays, and what is searched for."""
-        self._check_writable()
-        await self._queue.drain()
-        with translating(self._settings.url):
-            await asyncio.to_thread(
-                offload_lines, self._shelf, session_id, until=until, blobs=blobs, archive=archive, lease=lease
-            )
-
-    async def reload(
-        self,
-        session_id: str,
-        events: Sequence[StoredEvent] = (),
-        *,
-        lease: Lease,
-        complete: bool = False,
-        archive: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Take lines back, out of sight until it is `complete`."""
-        self._check_writable()
-        with translating(self._settings.url):
-            await asyncio.to_thread(
-                reload_lines,
-                self._shelf,
-                session_id,
-                events=events,
-                lease=lease,
-                complete=complete,
-                archive=archive,
-            )
 
     async def erase(self, session_id: str, *, lease: Lease) -> ErasureReceipt:
         """Remove everything of the session and leave a tombstone."""

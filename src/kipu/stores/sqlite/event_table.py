@@ -15,6 +15,10 @@ _FIELDS = ", ".join(FIELDS)
 _INSERT = f"INSERT INTO events(session, {_FIELDS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _ADOPT = f"INSERT INTO events(id, session, {_FIELDS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _BRING_BACK = _ADOPT.replace("INSERT", "INSERT OR IGNORE", 1)
+_NEXT_TAKEN_OVER = """
+SELECT max(seq) FROM (SELECT seq FROM events WHERE session = ? ORDER BY seq LIMIT 200) HAVING count(*) > 0
+"""
+_TAKE_OVER = "UPDATE events SET session = ? WHERE session = ? AND seq <= ?"
 # Shared events stand under the negative number of their session until they are its own, and below every other id: whoever
 # follows all sessions has no news of them, and a search gives them last.
 _ROOM_BITS = 32
@@ -67,7 +71,9 @@ def old_place(number: int, seq: int) -> int:
 
 def take_over(connection: apsw.Connection, number: int) -> None:
     """Make the shared events that were taken in the session's own."""
-    connection.execute("UPDATE events SET session = ? WHERE session = ?", (number, -number))
+    # A few at a time, within the caller's transaction: one statement over all of them keeps their pages in memory.
+    while row := connection.execute(_NEXT_TAKEN_OVER, (-number,)).fetchone():
+        connection.execute(_TAKE_OVER, (number, -number, row[0]))
 
 
 def read(

@@ -34,7 +34,7 @@ def reload(
 ) -> None:
     """Take events in, out of sight, and with `complete` show them. Raises: SessionNotFoundError, LeaseLostError, ConflictError."""
     row = require(heads, session_id)
-    check_reload(row.data, lease, events)
+    check_reload(row.data, lease, events=events)
     event_table.bring_back(heads.connection, row.number, session_id=session_id, events=events)
     if complete:
         if row.data.get("offloaded_seq"):

@@ -14,8 +14,9 @@ BLOB = b"a blob of the session"
 NOTE = {"of": "the conformance suite"}  # names no file: nobody can look into it
 
 
-async def filled(subject: Subject, store: EventStore, session_id: str = "s1") -> Lease:
+async def filled(subject: Subject, store: EventStore) -> Lease:
     """Make a session of six events with a key, retries, a blob and tags, and return its lease."""
+    session_id = "s1"
     await subject.begin(store, session_id, title="the title", tags=["kept"], metadata={"a": 1})
     await store.bind(f"k:{session_id}", session_id)
     for number in range(4):
@@ -41,7 +42,7 @@ async def let_go(store: EventStore, lease: Lease) -> tuple[list[StoredEvent], li
     return events, blobs
 
 
-async def take_back(store: EventStore, lease: Lease, events: list[StoredEvent]) -> None:
+async def take_back(store: EventStore, lease: Lease, *, events: list[StoredEvent]) -> None:
     """Give the session its events again, in two halves."""
     half = len(events) // 2
     await store.reload(lease.session_id, events[:half], lease=lease)
@@ -99,7 +100,7 @@ async def what_comes_back_is_as_it_was(subject: Subject) -> None:
     before = await state_of(store, "s1")
     events, blobs = await let_go(store, lease)
     await subject.say(store, "s1", text="later")
-    await take_back(store, lease, events)
+    await take_back(store, lease, events=events)
     for blob in blobs:
         await innermost(store).put_blob("s1", blob)
     expect_equal(await store.get_blob("s1", digest), BLOB, what="the blob")
@@ -153,7 +154,7 @@ async def letting_go_is_refused_where_it_is_not_due(subject: Subject) -> None:
     with expect_error(ConflictError, what="taking back more than was let go of"):
         await store.reload("s1", [events[0]._replace(seq=7)], lease=new)
     await store.offload("s1", until=6, blobs=[], archive=NOTE, lease=new)  # once more is harmless
-    await take_back(store, new, events)
+    await take_back(store, new, events=events)
     expect_equal(await whole_log(innermost(store), "s1"), events, what="the events")
 
 
@@ -174,7 +175,7 @@ async def letting_go_survives_reopening(subject: Subject) -> None:
     lease = await subject.claim(store, "s1")
     await store.reload("s1", events[:2], lease=lease)
     store = await subject.reopen()
-    await take_back(store, await subject.claim(store, "s1"), events)
+    await take_back(store, await subject.claim(store, "s1"), events=events)
     store = await subject.reopen()
     expect_equal((await whole_log(innermost(store), "s1"))[:-1], events, what="the events")
     expect_equal((await texts(store, "s1"))[-1], "later", what="what arrived meanwhile")
@@ -191,7 +192,7 @@ async def another_store_object_sees_it(subject: Subject) -> None:
     with expect_error(SessionArchivedError, what="reading in the other one"):
         await two.read("s1")
     await subject.say(two, "s1", text="from the other")
-    await take_back(one, lease, events)
+    await take_back(one, lease, events=events)
     for store in (one, two):
         expect_equal((await whole_log(innermost(store), "s1"))[:6], events, what="the events")
         expect_equal((await texts(store, "s1"))[-1], "from the other", what="what arrived meanwhile")
@@ -211,7 +212,7 @@ async def what_was_let_go_is_still_found(subject: Subject) -> None:
     await store.index([IndexEntry("s1", 7, ("late",))], indexed={"s1": 7})
     for is_back in (False, True):
         if is_back:
-            await take_back(store, lease, events)
+            await take_back(store, lease, events=events)
         hits = (await store.search(SearchQuery((Phrase(("early",)),)))).items
         expect_equal([hit.seq for hit in hits], [2], what="what was indexed before")
         hits = (await store.search(SearchQuery((Phrase(("late",)),)))).items
@@ -225,7 +226,7 @@ async def nobody_has_news_of_what_comes_back(subject: Subject) -> None:
     lease = await filled(subject, store)
     events, _ = await let_go(store, lease)
     news = store.follow()
-    await take_back(store, lease, events)
+    await take_back(store, lease, events=events)
     await subject.say(store, "s1", text="new")
     event = await anext(news)
     expect_equal(event.seq, 7, what="the first event that the follower is given")
@@ -239,7 +240,7 @@ async def it_goes_as_often_as_one_likes(subject: Subject) -> None:
     for round_number in range(3):
         before = await store.head("s1")
         events, _ = await let_go(store, lease)
-        await take_back(store, lease, events)
+        await take_back(store, lease, events=events)
         after = await store.head("s1")
         expect_equal(await whole_log(innermost(store), "s1"), events, what=f"the events of round {round_number}")
         expect_equal(after and after.event_count, before and before.event_count, what="the count")
