@@ -37,8 +37,10 @@ class StorePlace:
         beside: Beside | None = None,
         archives_beside: bool = True,
     ) -> None:
-        if kind == "memory":
-            raise InputError(reason="a store in memory has no files to convert")
+        if kind not in {"sqlite", "jsonl"}:
+            raise InputError(
+                reason=f"a {kind} store has no files to convert; copy it into an encrypted one by `kipu copy`"
+            )
         self.url = url
         self.kind = kind
         self.path = path

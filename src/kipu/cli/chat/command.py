@@ -131,9 +131,13 @@ def _desk(conversation: Conversation, invocation: Invocation) -> Desk:
 
 
 def _history_file(invocation: Invocation) -> Path | None:
-    """Return where entered lines are kept: in the user's state folder, and nowhere for a store in memory."""
+    """Return where entered lines are kept: in the user's state folder, and nowhere for a store in memory or under seal."""
     import os
 
     from kipu.runtime.erasing.history_place import state_folder
+    from kipu.wiring import StoreUrl, vault_path
 
-    return None if invocation.store_url.startswith("memory:") else state_folder(os.environ) / "chat_history"
+    parsed = StoreUrl.parse(invocation.store_url)
+    vault = vault_path(parsed)
+    is_sealed = "encrypt" in parsed.settings or (vault is not None and vault.exists())
+    return None if parsed.kind == "memory" or is_sealed else state_folder(os.environ) / "chat_history"

@@ -151,6 +151,20 @@ async def test_an_encrypted_store_without_keys_is_an_error(url: str, tmp_path: P
         await open_store(url.format(tmp_path))
 
 
+@pytest.mark.parametrize("settings", ["", "?chain=on", "?fields=text"])
+@pytest.mark.parametrize("url", STORES)
+async def test_a_sealed_store_without_its_vault_is_no_plain_one(url: str, settings: str, tmp_path: Path) -> None:
+    """Opened without keys when its vault is gone, a sealed store is KeysMissingError, never sessions of odd text (A50, C20, EN-11)."""
+    store = await opened(url.format(tmp_path) + settings)
+    await subject().begin(store, "s1")
+    await store.close()
+    (vault,) = tmp_path.glob("*.keys")
+    vault.rename(tmp_path / "elsewhere")
+    with pytest.raises(KeysMissingError, match="vault"):
+        await open_store(url.format(tmp_path))
+    assert not list(tmp_path.glob("*.keys"))
+
+
 @pytest.mark.parametrize("url", STORES)
 async def test_a_store_without_its_vault_is_an_error(url: str, tmp_path: Path) -> None:
     """Sessions without their vault, or a plain store opened with keys, are KeysMissingError, and no vault is made (C20, EN-11)."""
