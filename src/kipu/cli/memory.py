@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from kipu.cli.agent_guard import require_a_person
 from kipu.cli.invocation import Invocation, begin
 from kipu.cli.options import JsonOption, SessionArgument, StoreOption
 
@@ -163,6 +164,7 @@ async def _add(invocation: Invocation, text: str, wanted: dict[str, Any], *, acc
     from kipu.ports.memory import Space
 
     async with opened_memory(invocation) as (manager, opened):
+        require_a_person(manager.principal.id)
         me, scope = manager.principal, cast("Scope | None", wanted["scope"])
         if wanted["session"] is not None:
             head = (await find_session(manager, wanted["session"])).head
@@ -199,6 +201,7 @@ async def _edit(
     invocation: Invocation, fact_id: str, text: str | None, wanted: dict[str, Any], *, accept: bool
 ) -> None:
     async with opened_memory(invocation) as (manager, opened):
+        require_a_person(manager.principal.id)
         fact = await opened.edit(
             fact_id,
             text=text,
@@ -230,6 +233,7 @@ async def _forget(invocation: Invocation, fact_ids: list[str]) -> None:
     from kipu.cli.memory_view import fact_json
 
     async with opened_memory(invocation) as (manager, opened):
+        require_a_person(manager.principal.id)
         for fact_id in fact_ids:
             await opened.fact(fact_id, principal=manager.principal)  # all are there before any goes
         gone = [await opened.forget(fact_id, principal=manager.principal) for fact_id in dict.fromkeys(fact_ids)]

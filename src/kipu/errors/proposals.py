@@ -50,6 +50,6 @@ class ProposalMovedError(ConcurrencyError):
 
 
 class NotAPersonError(KipuError):
-    """{principal!r} may not decide about a proposal: {reason}. A person does, with `kipu proposals`."""
+    """{principal!r} may not decide that: {reason}. A person does, with `kipu proposals` or `kipu memory` at their own terminal."""
 
     code = "not_a_person"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kipu.runtime.sandbox.scratch import MARK_NAME
 from tests.unit.cli.command_line import CommandLine
 
 LINES = ("I prefer tabs over spaces.", "The staging port is 8080.", "ok")
@@ -129,3 +130,15 @@ def test_a_copy_takes_memory_along(kipu_sqlite: CommandLine, tmp_path: Path) -> 
     target = f"jsonl:///{tmp_path}/copy"
     assert kipu_sqlite.run("copy", kipu_sqlite.store, target).code == 0
     assert kipu_sqlite.run("memory", "ls", "--json", "--store", target).json == before
+
+
+def test_an_agents_command_changes_no_fact(kipu_sqlite: CommandLine) -> None:
+    """Below a command that an agent's tool began, facts are neither entered, changed, accepted nor forgotten (C21, C26)."""
+    taught(kipu_sqlite, *LINES)
+    (port,) = kipu_sqlite.run("memory", "search", "port", "--json").json
+    kipu_sqlite.environment[MARK_NAME] = "a session"
+    for words in (("add", "x is 1"), ("edit", port["id"], "--accept"), ("forget", port["id"], "--yes")):
+        refused = kipu_sqlite.process("memory", *words)
+        assert refused.code == 1
+        assert "[not_a_person]" in refused.stderr
+    assert kipu_sqlite.process("memory", "show", port["id"], "--json").json["status"] == "active"
