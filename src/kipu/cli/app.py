@@ -74,6 +74,7 @@ _MODULES = {
     "decrypt": "sealing",
     "key": "keys",
     "scan": "scanning",
+    "reveal": "revealing",
     "conformance": "conformance",
     "config": "configuration",
 }

@@ -83,6 +83,8 @@ def export(
     """
     if (session is not None) + every + (person is not None) != 1:
         raise typer.BadParameter("give one session, --all, or --person")
+    if person is not None and redact:
+        raise typer.BadParameter("--person writes all that is kept, as it is kept")
     if person is not None:
         if output is None or form is not None or blobs is not None or inline_blobs:
             raise typer.BadParameter("--person writes one archive of every form: --to FILE, and no other form")

@@ -118,3 +118,13 @@ def test_vault_key_must_be_there(line: CommandLine, tmp_path: Path) -> None:
     assert line.run("run", f"use {TOKEN}").code == 0
     assert b'"sealed"' in stored(line)
     assert TOKEN.encode() not in stored(line)
+    session_id = line.run("ls", "--json").json[0]["session_id"]
+    assert TOKEN in line.run("reveal", session_id, "2").stdout
+    assert line.run("reveal", session_id, "2", "--json").json["content"] == f"use {TOKEN}"
+    assert line.run("reveal", session_id, "99").code != 0
+    key.write_text("kipu-key-1 " + "B" * 43 + "=\n")
+    ran = line.run("reveal", session_id, "2")
+    assert ran.code != 0
+    assert TOKEN not in ran.stdout + ran.stderr
+    configure(line, "")
+    assert "no vault is configured" in line.run("reveal", session_id, "2").stderr
