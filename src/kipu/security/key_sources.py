@@ -94,7 +94,7 @@ def _keyring() -> Any:
     try:
         return import_module("keyring")
     except ImportError as error:
-        raise MissingExtraError(feature="a key from the keyring", package="keyring", extra="security") from error
+        raise MissingExtraError(feature="a key from the keyring", package="keyring", extra="keyring") from error
 
 
 def service_keys(name: str) -> KeySource:

@@ -86,6 +86,26 @@ def test_a_keyring_is_asked_when_it_is_there(monkeypatch: pytest.MonkeyPatch) ->
         key_source("keyring:work", environment={}, entropy=ENTROPY)
 
 
+def test_a_service_is_what_a_package_offers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`service:NAME` loads the entry point of that name in the group kipu.keys; none, and one that fails, say so (B55, EN-14)."""
+    (tmp_path / "acme_keys.py").write_text(
+        "from kipu.testing.key_service import FakeKeyService\n"
+        "def one():\n    return FakeKeyService('arn:1').source('arn:1')\n"
+        "def broken():\n    raise OSError('no network')\n"
+    )
+    info = tmp_path / "acme_keys-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-keys\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[kipu.keys]\nacme = acme_keys:one\nbroken = acme_keys:broken\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    source = key_source("service:acme", environment={}, entropy=ENTROPY)
+    assert isinstance(source, KmsKeys)
+    assert source.current == "arn:1"
+    for name, why in (("broken", "no network"), ("ghost", "no package")):
+        with pytest.raises(KeySourceError, match=why):
+            key_source(f"service:{name}", environment={}, entropy=ENTROPY)
+
+
 async def test_a_passphrase_gives_the_same_key_with_the_same_salt() -> None:
     """One passphrase and salt give one key, another salt or passphrase another (B55, EN-15)."""
 
