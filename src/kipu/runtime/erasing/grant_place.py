@@ -85,14 +85,23 @@ class GrantPlace:
             prepared = await manager.writer.prepare(fresh, init, principal=head.owner)
             bind = Binding(head.key, head.session_id)
             await store.append(fresh, [prepared.record], head=patch_for([prepared.event]), bind=bind)
-        async with SessionLock(store, head.session_id, owner=f"{manager.owner}.grants") as lock:
-            if lock.lease is not None:
-                await store.erase(head.session_id, lease=lock.lease)
+        await self._erase(head)
         return len(grants) - len(kept)
 
+    async def _erase(self, head: Head) -> None:
+        manager = self._manager
+        async with SessionLock(manager.store, head.session_id, owner=f"{manager.owner}.grants") as lock:
+            if lock.lease is not None:
+                await manager.store.erase(head.session_id, lease=lock.lease)
+
     async def erase_person(self, tenant: str, owner: str) -> Emptied:
-        """Return that a person's own grants go with the session that keeps them."""
-        return Emptied()
+        """Erase what erasing the person's sessions one by one put in place of the session that kept their grants."""
+        gone = 0
+        async for head in self._keepers(tenant):
+            if head.owner == owner:
+                await self._erase(head)
+                gone += 1
+        return Emptied({"keepers": gone})
 
     def roots(self) -> Sequence[Path]:
         """Return none: they are in the store."""
