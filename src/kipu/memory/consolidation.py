@@ -15,6 +15,7 @@ from kipu.manager.loader import PAGE
 from kipu.manager.manager import SessionManager
 from kipu.manager.session import Session
 from kipu.memory.approved import ApprovedPolicies, narrowed_scope
+from kipu.memory.attribution import Speakers
 from kipu.memory.closed_range import closed_until
 from kipu.memory.fact_text import Lesson
 from kipu.memory.log_follower import LogFollower
@@ -168,13 +169,11 @@ class ConsolidationWorker:
     def _event(
         self, captured: CapturedRange, lessons: Sequence[Lesson], *, place: MemoryPlace, session: Session
     ) -> ConsolidationEvent:
-        said_by = {event.seq: event.principal for event in captured.events}
+        speakers = Speakers(captured.events, owner=place.owner)
         facts = []
         for lesson in lessons:
-            scope = lesson.scope or place.narrowest
-            if scope in ("user", "tenant") and any(said_by.get(seq) != place.owner for seq in lesson.seqs):
-                scope = place.narrowest  # only the owner widens what is theirs
-            facts.append(lesson.to_json(self._manager.mint("mem"), place.space(scope)))
+            said = speakers.attributed(lesson, place=place)
+            facts.append(said.to_json(self._manager.mint("mem"), place.space(said.scope or place.narrowest)))
         return ConsolidationEvent(
             from_seq=captured.from_seq,
             to_seq=captured.to_seq,

@@ -11,6 +11,7 @@ from kipu.events.event import utc_text_us
 from kipu.manager.manager import SessionManager
 from kipu.manager.session import Session
 from kipu.memory.approved import ApprovedPolicies, narrowed_scope
+from kipu.memory.attribution import NOT_OWNER
 from kipu.memory.consolidation import ConsolidationPolicy, ConsolidationWorker, ModelFor, Reached
 from kipu.memory.fact_text import WIDER, accepted, entry_of, holds
 from kipu.memory.log_follower import LogFollower
@@ -23,8 +24,6 @@ from kipu.ports.memory_policy import MemoryPolicySource
 from kipu.ports.principal import Principal
 from kipu.session.terms import phrases_of
 
-NOT_OWNER = "not_the_owner"
-"""Finding of a fact that an agent wants remembered while it works for somebody else than the session's owner."""
 FORGET_ASKED = "forget_asked"
 """Finding of a fact that an agent wants forgotten: it is recalled no more, and a person decides."""
 

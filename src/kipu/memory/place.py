@@ -12,6 +12,7 @@ from kipu.ports.memory import SCOPES, Fact, Scope, Space
 from kipu.session.branch import Span
 
 HELPER = "kipu.parent"  # in the metadata of a session that an agent gave a task to
+_CHAT = "chat:"
 PROJECT = "project"
 """Name of the metadata by which an application says itself which project a session belongs to."""
 
@@ -20,7 +21,7 @@ PROJECT = "project"
 class MemoryPlace:
     """One session as memory sees it. `ancestors` are the sessions it was forked from, each with the last seq that it shares.
 
-    Where somebody else than the owner asks, what is known of the owner stays out (A19).
+    Where somebody else than the owner asks, or may read what is shown, what is known of the owner stays out (A19).
     """
 
     session_id: str
@@ -29,6 +30,7 @@ class MemoryPlace:
     project: str | None
     ancestors: tuple[tuple[str, int], ...] = ()
     is_owner_asking: bool = True
+    is_shared: bool = False
 
     @classmethod
     def of(cls, head: Head, spans: Sequence[Span] = (), *, asker: str | None = None) -> MemoryPlace:
@@ -41,6 +43,7 @@ class MemoryPlace:
             project=project_of(head),
             ancestors=tuple((span.session_id, span.until) for span in spans if span.session_id != head.session_id),
             is_owner_asking=asker is None or asker == owner.id,
+            is_shared=bool(head.members),
         )
 
     def space(self, scope: Scope) -> Space:
@@ -55,9 +58,14 @@ class MemoryPlace:
         """Return the scope that a fact gets where nobody widened it: of use in later sessions, and in no other project (A4)."""
         return "project" if self.project is not None else "session"
 
+    @property
+    def is_project_a_chat(self) -> bool:
+        """Say whether the project is only the chat that the session is of."""
+        return self.project is not None and self.project.startswith(_CHAT)
+
     def spaces(self) -> list[Space]:
         """Return the spaces whose facts this session may recall, the narrowest first."""
-        hidden = {"project" if self.project is None else "", "" if self.is_owner_asking else "user"}
+        hidden = {"project" if self.project is None else "", "" if self.is_owner_asking and not self.is_shared else "user"}
         scopes = [scope for scope in SCOPES if scope not in hidden]
         own = [self.space(scope) for scope in scopes]
         inherited = [Space(self.tenant, self.owner, "session", session_id) for session_id, _ in self.ancestors]
@@ -89,7 +97,7 @@ def project_of(head: Head) -> str | None:
     folder = _folder(head.workspace)
     if folder is not None:
         return f"folder:{folder}"
-    return f"chat:{head.key}" if head.key else None
+    return f"{_CHAT}{head.key}" if head.key else None
 
 
 def _folder(workspace: Mapping[str, Any] | None) -> str | None:

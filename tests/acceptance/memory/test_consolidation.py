@@ -44,7 +44,7 @@ async def events_of(session: Session) -> list[ConsolidationEvent]:
 
 
 async def test_memory_takes_in_closed_exchanges_and_the_log_says_so(opened: Opened) -> None:
-    """Facts with their sources are in memory, the boundary stands at the end of a closed exchange, the newest stay out (A29, A34, A60, EV-22)."""
+    """Facts with their sources are in memory, the boundary stands at a closed exchange, the newest stay out (A29, A34, A60, EV-22)."""
     manager, memory = await opened(policy=KEEP_ONE)
     session = await manager.get_or_create("cli:p")
     await say(session, "The staging port is 8080.", "I prefer tabs over spaces.", "We use PostgreSQL 16.")
@@ -282,3 +282,37 @@ async def test_a_session_that_is_over_is_taken_in_whole(opened: Opened) -> None:
     assert done.to_seq == 5
     await say(session, "more")
     assert (await session.get_history())[0]["content"] == "more"
+
+
+async def test_what_several_senders_say_counts_in_their_own_chat_only(opened: Opened) -> None:
+    """Where several write under one principal, their words are theirs by name in the chat, and wait elsewhere (A19)."""
+    manager, memory = await opened(policy=ConsolidationPolicy(keep_exchanges=0))
+    for key, context in (("telegram:chat", {}), ("telegram:work", {"project": "a"})):
+        session = await manager.get_or_create(key, initial_context=context)
+        for sender in ("ada", "bob"):
+            await session.add_event(UserMessageEvent(content=f"I prefer {sender} tabs", sender_id=sender))
+        await memory.worker.consolidate(session.session_id)
+    found = {(fact.text, fact.status) for fact in (await memory.facts(FactQuery(statuses=None), principal=ME)).items}
+    assert found == {
+        ("ada: I prefer ada tabs", "active"),
+        ("bob: I prefer bob tabs", "active"),
+        ("I prefer ada tabs", "quarantined"),
+        ("I prefer bob tabs", "quarantined"),
+    }
+
+
+async def test_a_guests_word_waits_for_the_owner(opened: Opened) -> None:
+    """What somebody whom a session was shared with says there is not recalled in the owner's other sessions by itself (A19)."""
+    manager, memory = await opened(policy=ConsolidationPolicy(keep_exchanges=0))
+    session = await manager.get_or_create("cli:p", initial_context={"project": "a"})
+    guest = Principal("guest")
+    await session.share("guest", role="participant")
+    await session.append([UserMessageEvent(content="I prefer spaces.")])
+    await session.append([UserMessageEvent(content="In all my projects I prefer tabs.", queued=True)], principal=guest)
+    async with session.turn() as turn:
+        await turn.add_event(AgentMessageEvent(content="noted"))
+    await memory.worker.consolidate(session.session_id)
+    found = {fact.text: fact for fact in (await memory.facts(FactQuery(statuses=None), principal=ME)).items}
+    assert found["I prefer spaces."].status == "active"
+    theirs = found["In all my projects I prefer tabs."]
+    assert (theirs.status, theirs.findings, theirs.space.scope) == ("quarantined", ("not_the_owner",), "project")

@@ -175,12 +175,14 @@ async def test_what_was_planted_is_not_recalled(opened: Opened) -> None:
 
 
 async def test_others_in_a_session_are_not_told_about_its_owner(opened: Opened) -> None:
-    """Where somebody else's message starts the turn, what is known of the owner stays out (A19)."""
+    """Where somebody else's message starts the turn, or others may read along, what is known of the owner stays out (A19)."""
     manager, memory = await opened()
     await memory.add(Space("", "local", "user", "local"), "The user's name is Ana.", principal=ME)
     session = await manager.open(await a_session(manager, "cli:group", project="a"))
     assert [fact.text for fact in await memory.recalled(session, "what is the name")] == ["The user's name is Ana."]
     assert await memory.recalled(session, "what is the name", asker="guest") == []
+    await session.share("guest", role="viewer")
+    assert await memory.recalled(session, "what is the name") == []
 
 
 async def test_a_fork_knows_what_its_parent_knew_before(opened: Opened) -> None:
