@@ -121,7 +121,11 @@ def store_place(url: str) -> StorePlace:
 
 async def look_inside(url: str, question: Callable[[EventStore], Awaitable[T]]) -> T:
     """Return what `question` makes of the store at `url` as somebody without keys sees it."""
-    store = await _open_plain(StoreUrl.parse(url), clock=SystemClock(), liveness=SystemLiveness())
+    from kipu.stores.conversion_mark import refuse_while_converting
+
+    parsed = StoreUrl.parse(url)
+    refuse_while_converting(parsed.path, store=url)
+    store = await _open_plain(parsed, clock=SystemClock(), liveness=SystemLiveness())
     try:
         return await question(store)
     finally:
@@ -137,8 +141,10 @@ async def begin_encrypted(
     """
     from kipu.sealing.converting import ring_of
     from kipu.sealing.opening import open_sealed
+    from kipu.stores.conversion_mark import refuse_while_converting
 
     parsed = StoreUrl.parse(url)
+    refuse_while_converting(parsed.path, store=url)
     settings = {**parsed.settings, **({"chain": "on"} if chain else {}), **({"fields": fields} if fields else {})}
     open_plain = partial(_open_plain, parsed, clock=SystemClock(), liveness=SystemLiveness())
     store = await open_sealed(

@@ -76,6 +76,7 @@ class KeyVault:
         self._connection: apsw.Connection | None = None
         with self._translated():
             if path is not None and not path.exists():
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
             self._connection = connection = apsw.Connection(self.place)
             list(connection.execute(_PRAGMAS))  # a statement that gives a row waits for it to be taken

@@ -36,7 +36,7 @@ class StoreFiles:
 
     def in_use(self) -> bool:
         """Return whether any process, this one included, has the store open."""
-        database = self.path if self.kind == "sqlite" else self.path / "index.sqlite"
+        database = self.path if self.kind == "sqlite" else self._index()
         if not database.exists():
             return False
         connection = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READWRITE)
@@ -91,15 +91,22 @@ class StoreFiles:
         else:
             yield from (found for found in sorted(self.path.rglob("*")) if found.is_file() and not found.is_symlink())
 
-    def _forget_local_index(self) -> None:
-        """Remove the index that a folder on a network file system has on this machine: it holds the old store's terms."""
+    def _index(self) -> Path:
+        """Return the index of a JSONL store; of a folder on a network file system this machine has one of its own."""
         kind = file_system_kind(str(self.path.parent))
-        if is_network(kind):
-            url = f"jsonl://{self.path}"
-            folder = local_index_folder(str(self.path), kind=kind, network="allow", environment=os.environ, url=url)
-            for name in os.listdir(folder):
-                overwrite(Path(folder, name))
-                os.unlink(os.path.join(folder, name))
+        if not is_network(kind):
+            return self.path / "index.sqlite"
+        url = f"jsonl://{self.path}"
+        folder = local_index_folder(str(self.path), kind=kind, network="allow", environment=os.environ, url=url)
+        return Path(folder, "index.sqlite")
+
+    def _forget_local_index(self) -> None:
+        """Remove an index that is not in the store's folder: it holds the old store's terms."""
+        index = self._index()
+        if index.parent != self.path:
+            for path in index.parent.iterdir():
+                overwrite(path)
+                path.unlink()
 
     # ---- what is in no session -----------------------------------------------------------------------------------------
 
