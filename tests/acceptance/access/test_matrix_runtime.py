@@ -10,13 +10,17 @@ from typing import Any
 import pytest
 
 from kipu.events.boundary import NoteEvent
-from kipu.events.conversation import UserMessageEvent
+from kipu.events.conversation import ToolResultEvent, UserMessageEvent
 from kipu.manager.session import Session
 from kipu.ports.principal import Principal
 from kipu.runtime.approvals import ApprovalDesk
 from kipu.runtime.messages.bus import MessageBus
 from kipu.runtime.messages.control import ControlLane
 from kipu.runtime.orchestrator import Orchestrator
+from kipu.runtime.policy.grants import Grants
+from kipu.runtime.policy.policy_rule import parse_rules
+from kipu.runtime.policy.tool_policy import PolicyLayer, ToolPolicy
+from kipu.stores.host import SystemClock
 from kipu.testing.scripted_model import ScriptedCall, ScriptedModelClient, ScriptedReply
 from kipu.wiring import open_manager
 from tests.acceptance.access.people import OWNER, PEOPLE, expected, outcome, shared_session
@@ -170,3 +174,37 @@ async def refuse(session: Session, who: Principal) -> None:
     """Let something go out to the channel: that a message was refused."""
     data = {"refusal": "busy", "reply_to": {"channel": "chat", "chat_id": "1"}, "retry_after_s": 1}
     await session.add_event(NoteEvent(kind="kipu.refused", data=data), principal=who)
+
+
+async def test_role_gives_no_tool() -> None:
+    """In a shared session a call is decided for whoever sent the message: the owner's rights are nobody else's (A19, A69, C19)."""
+    tool = FunctionTool("write", spec_fields={"default_policy": "allow", "has_side_effect": True})
+    call = ScriptedReply(calls=[ScriptedCall("write", {"path": "a"})])
+    model = ScriptedModelClient([call, "Done.", call, "Done."])
+    rules = parse_rules([{"answer": "deny", "tool": "write", "principal": "pat"}], source="test")
+    policy = ToolPolicy([PolicyLayer("organisation", rules)])
+    async with (
+        await open_manager("memory://") as manager,
+        runtime(model, tool, manager=manager, policy=policy) as run,
+    ):
+        session = await shared_session(manager)
+        bus = MessageBus(manager, wake=run.worker.wake)
+        for who, ran in ((PEOPLE["participant"], 0), (OWNER, 1)):
+            await bus.send(session.session_id, said("write it"), principal=who)
+            await run.settled()
+            assert len(tool.calls) == ran, who
+        events = [event async for event in session.events(principal=OWNER)]
+        assert [event.synthetic for event in events if isinstance(event, ToolResultEvent)] == ["denied", None]
+
+
+async def test_what_one_is_allowed_for_good_is_no_others() -> None:
+    """What was allowed for good to one sender of a shared session answers for no other's call, the owner's included (A19, C15)."""
+    async with place() as there:
+        boss = PEOPLE["tenant admin"]
+        await there.desk.approve(there.approval_id, scope="session", principal=boss, session_id=there.id)
+        await there.run.settled()
+        grants = Grants(there.run.manager, clock=SystemClock())
+        for who in (PEOPLE["participant"], PEOPLE["admin"], OWNER):
+            assert await grants.matching(there.session, "write", subject="a", principal=who) is None
+        asks = Principal("asks", "acme")
+        assert await grants.matching(there.session, "write", subject="a", principal=asks) is not None
