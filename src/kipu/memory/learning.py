@@ -5,10 +5,16 @@ from __future__ import annotations
 import apsw
 
 from kipu.memory import fact_rows
-from kipu.ports.memory import FactEntry, Undone
+from kipu.ports.memory import FactEntry, Origin, Undone
 
 _MOST_CONFIDENCE = 0.99
 _AGAIN = 0.05
+# Whose facts a fact may take the place of: an agent may have been told what to note by a page that it read.
+_WEAKER: dict[Origin, tuple[Origin, ...]] = {
+    "person": ("person", "consolidation", "agent"),
+    "consolidation": ("consolidation", "agent"),
+    "agent": ("agent",),
+}
 
 
 def learn(connection: apsw.Connection, entry: FactEntry) -> str:
@@ -42,17 +48,17 @@ def _equal(connection: apsw.Connection, entry: FactEntry) -> str | None:
 
 
 def supersede(connection: apsw.Connection, entry: FactEntry) -> None:
-    """Let the fact take the place of what stood in its slot, and of what it names; what a person entered only a person replaces."""
+    """Let the fact take the place of what stood in its slot, and of what it names; as far as its origin allows."""
     fact = entry.fact
     same_slot = "slot = ?" if fact.slot is not None else "0"
     named = ", ".join("?" * len(entry.replaces))
-    who = "1" if fact.origin == "person" else "origin <> 'person'"
+    weaker = _WEAKER[fact.origin]
     values = [fact.fact_id, *fact.space, fact.fact_id, *([fact.slot] if fact.slot is not None else []), *entry.replaces]
     connection.execute(
         f"""UPDATE facts SET status = 'superseded', superseded_by = ?, reason = 'replaced'
             WHERE tenant = ? AND owner = ? AND scope = ? AND subject = ? AND status = 'active' AND fact_id <> ?
-            AND ({same_slot} OR fact_id IN ({named})) AND {who}""",
-        values,
+            AND ({same_slot} OR fact_id IN ({named})) AND origin IN ({", ".join("?" * len(weaker))})""",
+        [*values, *weaker],
     )
 
 

@@ -65,7 +65,10 @@ class MemoryPlace:
 
     def spaces(self) -> list[Space]:
         """Return the spaces whose facts this session may recall, the narrowest first."""
-        hidden = {"project" if self.project is None else "", "" if self.is_owner_asking and not self.is_shared else "user"}
+        hidden = {
+            "project" if self.project is None else "",
+            "" if self.is_owner_asking and not self.is_shared else "user",
+        }
         scopes = [scope for scope in SCOPES if scope not in hidden]
         own = [self.space(scope) for scope in scopes]
         inherited = [Space(self.tenant, self.owner, "session", session_id) for session_id, _ in self.ancestors]
