@@ -116,6 +116,15 @@ def flood() -> None:
     serve(call)
 
 
+def shouting() -> None:
+    def call(message: dict[str, Any]) -> None:
+        for _ in range(1_000):
+            sys.stderr.write("\x1b[2Jno such table: " + "x" * 50_000 + "\n")
+        answer(message)
+
+    serve(call)
+
+
 def asking() -> None:
     def call(message: dict[str, Any]) -> None:
         for number in range(20):

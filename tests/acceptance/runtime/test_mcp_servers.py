@@ -302,7 +302,7 @@ async def test_mcp_answer_that_is_none_is_an_error_result(kind: str, error_info:
         assert words in result.content
 
 
-@pytest.mark.parametrize("kind", ["binary", "flood", "asking", "big"])
+@pytest.mark.parametrize("kind", ["binary", "flood", "asking", "big", "shouting"])
 async def test_mcp_answer_among_noise_is_still_found(kind: str) -> None:
     """Bytes that are no text, 30 000 notifications, requests nobody serves and much text cost the answer nothing (C29)."""
     async with rig(config(kind)) as one:

@@ -11,6 +11,8 @@ from kipu.events.conversation import ToolResultEvent, ToolStartedEvent
 from kipu.events.turn import TurnFinishedEvent, TurnParkedEvent
 from kipu.runtime.approvals import PendingApproval
 from kipu.runtime.messages.control import ControlLane
+from kipu.runtime.policy.policy_rule import parse_rules
+from kipu.runtime.policy.tool_policy import PolicyLayer, ToolPolicy
 from kipu.runtime.tools.ask_user import AskUser
 from kipu.testing.scripted_model import ScriptedCall, ScriptedModelClient, ScriptedReply
 from kipu.wiring import open_manager
@@ -71,13 +73,11 @@ async def test_permission_is_not_answered_with_words() -> None:
         assert write.calls == []
 
 
-@pytest.mark.parametrize("policy", [{"allow": ["ask_user"]}, None])
-async def test_question_always_reaches_a_person(policy: dict[str, list[str]] | None) -> None:
+async def test_question_always_reaches_a_person() -> None:
     """A policy that allows the tool answers no question: only a person does; yes and no are answers too (A19)."""
-    async with runtime(ScriptedModelClient([ASKS, ASKS, "Well."]), AskUser()) as run:
+    policy = ToolPolicy([PolicyLayer("user", parse_rules({"allow": ["*"]}))])
+    async with runtime(ScriptedModelClient([ASKS, ASKS, "Well."]), AskUser(), policy=policy) as run:
         session = await run.session()
-        if policy is not None:
-            await session.set_metadata(policy=policy)
         first = await asked(run)
         await run.desk.approve(first.approval_id)
         await until(session, TurnParkedEvent, count=2)
