@@ -170,7 +170,8 @@ class MemoryStore(MemoryErasure, Protocol):
     - Every method is one transaction, durable on return. A cancelled call has happened whole or not at all.
     - `follow_log` is idempotent by (session, seq), so that a step may be applied by whoever gets to it first (A68).
     - A fact equal to an active one of the same space (by fingerprint) becomes a source of that one, and its id leads there.
-      One with the same slot supersedes what stood in it; nothing is overwritten.
+      One with the same slot supersedes what stood in it; nothing is overwritten. What a person entered only a person replaces,
+      and what an agent noted replaces agents' notes only.
     - A fact all of whose sources were undone is superseded ("rewound"), and what it had replaced is active again.
     - Texts, names and terms are opaque: a wrapper may seal and hash them. "Cannot read" is an error, never "nothing known" (A50).
 

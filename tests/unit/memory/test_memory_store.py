@@ -84,6 +84,20 @@ async def test_what_a_person_entered_is_replaced_by_people_only(memory: MemorySt
     }
 
 
+async def test_what_an_agent_noted_replaces_agents_notes_only(memory: MemoryStore) -> None:
+    """A page that an agent read cannot put its own value in the place of one that a person's words taught (C21)."""
+    await memory.put(entry("mem_1", "the deploy host is h1", slot="deploy host"))
+    await memory.put(entry("mem_2", "the deploy host is h2", slot="deploy host", origin="agent"))
+    await memory.put(entry("mem_3", "the deploy host is h3", slot="deploy host", origin="agent", replaces=("mem_1",)))
+    assert await states(memory) == {
+        "mem_1": ("active", None),
+        "mem_2": ("superseded", "replaced"),
+        "mem_3": ("active", None),
+    }
+    await memory.put(entry("mem_4", "the deploy host is h4", slot="deploy host"))
+    assert {name for name, (status, _) in (await states(memory)).items() if status == "active"} == {"mem_4"}
+
+
 async def test_a_step_of_a_log_counts_once(memory: MemoryStore) -> None:
     """Whoever applies a step second changes nothing, and steps of other sessions are their own (A68)."""
     step = LogStep("sess_a", Progress(10, 0, 0), (entry("mem_1", "we use Rust 1.80"),))
