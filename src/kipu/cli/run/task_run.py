@@ -185,10 +185,10 @@ class TaskRun:
         if in_helper:  # the session's own turn runs, and says itself when it goes no further
             questions = [approval for approval in questions if approval.session_id != session_id]
         left = await self._consent.decide(runtime, questions)
-        if not left or self._is_interrupted:
+        if not left or self._is_interrupted or in_helper:
             return None
         await self._session.refresh()
-        if not (self._awaits_person or in_helper):
+        if not self._awaits_person:
             return None  # somebody was quicker
         if self._consent.waits:
             self._report.asks(left, waits=True)
