@@ -44,6 +44,34 @@ def test_chat_shows_mcp_servers_and_calls_their_tools(kipu_sqlite: CommandLine) 
     assert of_type(kipu_sqlite, "approval_decision")[0]["decision"] == "approved"
 
 
+def test_chat_takes_up_a_session_whose_helper_asks(kipu_sqlite: CommandLine) -> None:
+    """What a helper asks is seen from the session that it works for, in lists and in the chat that goes on with it (C15)."""
+    ran = kipu_sqlite.run("run", 'use delegate with {"task": "write a.txt: one"}')
+    assert ran.code == 11
+    parent = next(each for each in kipu_sqlite.ids() if "kipu.parent" not in kipu_sqlite.head(each)["metadata"])
+    (asked,) = kipu_sqlite.run("approvals", parent, "--json").json
+    assert (asked["helper_of"], asked["tool"]) == (parent, "write_file")
+    assert kipu_sqlite.run("status", parent, "--json").json["state"] == "parked"
+    ran = kipu_sqlite.chat("y", options=("--resume", parent))
+    assert "a turn waits for you to decide about a call" in ran.stderr
+    assert (kipu_sqlite.home / "a.txt").read_text() == "one\n"
+    outcomes = [each["outcome"] for each in kipu_sqlite.events(parent) if each["event_type"] == "turn_finished"]
+    assert outcomes == ["completed"]
+
+
+@pytest.mark.parametrize(
+    "how", [["\\033]0;title\\007\\033[2J\\033[31mred"], ["\\033P+q544e\\033\\\\", "\\302\\233 31m"]]
+)
+def test_chat_shows_no_escape_sequences_of_a_command(kipu_sqlite: CommandLine, how: list[str]) -> None:
+    """What a command prints to steer a terminal reaches neither the person's terminal nor the model as such (A19)."""
+    ran = kipu_sqlite.chat(f"run `printf '{''.join(how)} done'`", "y")
+    assert ran.code == 0
+    assert not {"\x1b", "\x07", "\x9b"} & set(ran.stdout + ran.stderr)
+    (result,) = of_type(kipu_sqlite, "tool_result")
+    assert "done" in result["result"]
+    assert not {"\x1b", "\x07", "\x9b"} & set(result["result"])
+
+
 ASK = 'use ask_user with {"question": "tabs or spaces?", "choices": ["tabs", "spaces"]}'
 
 
