@@ -38,12 +38,12 @@ async def _reveal(invocation: Invocation, text: str, seq: int) -> None:
     from kipu.manager.access import Verb
     from kipu.security.redaction.vault import restored
 
-    vault = vault_of(invocation.settings, os.environ)
-    if vault is None:
-        reason = f"no vault is configured: vault in [{TABLE}] of {invocation.settings.path} names its key"
-        raise InputError(reason=reason)
     async with invocation.manager() as manager:
-        session = await find_session(manager, text, Verb.ERASE)
+        session = await find_session(manager, text, Verb.CONFIGURE)
+        vault = vault_of(invocation.settings, os.environ)
+        if vault is None:
+            reason = f"no vault is configured: vault in [{TABLE}] of {invocation.settings.path} names its key"
+            raise InputError(reason=reason)
         found = await session.history.reader.at([seq])
         if seq not in found:
             raise InputError(reason=f"session {session.session_id} has no event {seq}")

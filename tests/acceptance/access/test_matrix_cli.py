@@ -53,6 +53,7 @@ ROWS: dict[str, tuple[str, tuple[str, ...]]] = {
     "release": ("hold", ("release", "ID")),
     "erase": ("erase", ("erase", "ID", "--yes")),
     "scan": ("read", ("scan", "ID")),
+    "reveal": ("configure", ("reveal", "ID", "2")),
     "verify": ("read", ("verify", "ID")),
     "search": ("read", ("search", "secret", "--session", "ID")),
 }
