@@ -280,7 +280,7 @@ class FallbackStore(MovingInPrimary):
         base = await seeded_at(self._spool, session_id)
         if base is None:
             return await self._spool.read(session_id, after=after, until=until, limit=limit, backwards=backwards)
-        _, border = base
+        border = base.last_seq
         old = dict[str, Any](after=after, until=border if until is None else min(until, border), backwards=backwards)
         new = dict[str, Any](after=max(after, border), until=until, backwards=backwards)
         stores: list[tuple[EventStore, dict[str, Any]]] = [(await self._readable(), old), (self._spool, new)]
@@ -319,7 +319,12 @@ class FallbackStore(MovingInPrimary):
         if head is None:
             return None
         base = await seeded_at(self._spool, session_id)
-        return head if base is None else replace(head, base_seq=base[0], indexed_seq=min(head.indexed_seq, base[1]))
+        if base is None:
+            return head
+        indexed = min(head.indexed_seq, base.last_seq)
+        return replace(
+            head, base_seq=base.base_seq, indexed_seq=indexed, offloaded_seq=base.offloaded_seq, archive=base.archive
+        )
 
     async def list(self, query: SessionQuery) -> Page[Head]:
         """Return a page of heads of both; a session that the spool holds is shown as the spool has it."""

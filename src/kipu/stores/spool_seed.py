@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import orjson
 
 from kipu.errors import SessionExistsError
 from kipu.ports.clock import Clock
-from kipu.ports.head import Head, HeadPatch, head_to_json
+from kipu.ports.head import Head, HeadPatch, JsonObject, head_to_json
 from kipu.ports.store import Record
 from kipu.stores.jsonl.store import JsonlStore
 from kipu.stores.spool_merge import MARKER_ID, MARKER_TYPE, is_marker
 from kipu.stores.times import iso_from_us
 
 # What the spool keeps by itself; everything else of the primary's head goes on in it.
-_OWN_FIELDS = ("session_id", "last_seq", "due_at", "lease_owner", "lease_token", "lease_until", "indexed_seq")
+_OWN_FIELDS = (
+    "session_id",
+    "last_seq",
+    "due_at",
+    "lease_owner",
+    "lease_token",
+    "lease_until",
+    "indexed_seq",
+    "offloaded_seq",
+    "archive",
+)
+
+
+class Seed(NamedTuple):
+    """What the primary's log is like where the spool's own events begin: behind `last_seq`."""
+
+    base_seq: int
+    last_seq: int
+    offloaded_seq: int = 0
+    archive: JsonObject | None = None
 
 
 async def seed_session(spool: JsonlStore, head: Head, *, clock: Clock) -> None:
@@ -21,7 +42,8 @@ async def seed_session(spool: JsonlStore, head: Head, *, clock: Clock) -> None:
     await spool.spool.seed_lease(
         head.session_id, owner=head.lease_owner, token=head.lease_token, until=head.lease_until
     )
-    said = {"spool": {"base_seq": head.base_seq, "last_seq": head.last_seq}}
+    seed = Seed(head.base_seq, head.last_seq, head.offloaded_seq, head.archive)
+    said = {"spool": seed._asdict()}
     record = Record(MARKER_ID, MARKER_TYPE, iso_from_us(clock.now_us()), orjson.dumps(said))
     row = head_to_json(head)
     for name in _OWN_FIELDS:
@@ -33,10 +55,9 @@ async def seed_session(spool: JsonlStore, head: Head, *, clock: Clock) -> None:
         return
 
 
-async def seeded_at(spool: JsonlStore, session_id: str) -> tuple[int, int] | None:
-    """Return the primary's base seq and where the spool's own events begin; None when the spool began the session."""
+async def seeded_at(spool: JsonlStore, session_id: str) -> Seed | None:
+    """Return what the primary's log was like when the spool began; None when the spool began the session."""
     first = await spool.read(session_id, limit=1)
     if not first or not is_marker(first[0].record):
         return None
-    said = orjson.loads(first[0].record.body)["spool"]
-    return said["base_seq"], said["last_seq"]
+    return Seed(**orjson.loads(first[0].record.body)["spool"])
