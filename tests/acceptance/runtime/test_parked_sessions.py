@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from kipu.errors import ModelUnavailableError, SessionNotFoundError
 from kipu.events.turn import MessageSettledEvent, TurnFinishedEvent, TurnParkedEvent
 from kipu.manager.session import Session
+from kipu.ports.model import ModelDescription
 from kipu.ports.principal import Principal
 from kipu.runtime.messages.bus import MessageBus
 from kipu.runtime.models.model_shelf import ModelShelf
@@ -90,9 +92,16 @@ async def test_agent_of_an_erased_session_ends(tmp_path: Path) -> None:
         assert len(run.orchestrator) == 1
 
 
+class LanguageModel(ScriptedModelClient):
+    """One that summaries are asked of."""
+
+    def describe(self) -> ModelDescription:
+        return replace(super().describe(), is_ai=True)
+
+
 async def test_summary_is_not_made_for_whom_the_session_is_not() -> None:
     """Who may not append a summary costs no model call, and learns of no session (C19)."""
-    model = ScriptedModelClient(["hi"])
+    model = LanguageModel(["hi", "a summary"])
     async with runtime(model) as run:
         session = await run.session()
         await run.say(session, "hello")
