@@ -131,9 +131,9 @@ class Eraser:
             session_ids=[head.session_id for head in (*request.heads, *request.staying)],
         )
         # What a fork took over stands there on, under the same ids.
-        taken = {head.forked_from: head.base_seq for head in request.staying}
+        taken = max((fork.base_seq for fork in request.staying), default=0)
         for head in request.heads:
-            after = max((base for base in taken.values()), default=0)
+            after = taken
             with suppress(KipuError):  # what cannot be read any more cannot be sampled either
                 while page := await self._store.read(head.session_id, after=after, limit=_PAGE):
                     for stored in page:
