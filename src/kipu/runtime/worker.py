@@ -71,6 +71,8 @@ class Worker:
         self._watchers: list[asyncio.Task[None]] = []
         self._quarantine = Quarantine()
         self._is_draining = False
+        self.served_count = 0  # times that a session was served, and that serving it failed
+        self.failed_count = 0
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -105,6 +107,11 @@ class Worker:
     async def until_idle(self) -> None:
         """Return when nothing runs or is ready here; what waits for its time or for a person does not count."""
         await self._idle.wait()
+
+    @property
+    def waiting_count(self) -> int:
+        """Return how many sessions wait here for a free place."""
+        return len(self._ready)
 
     @property
     def running(self) -> frozenset[str]:
@@ -147,7 +154,9 @@ class Worker:
 
     def _served(self, session_id: str, task: asyncio.Task[None]) -> None:
         running = self._running.pop(session_id)
+        self.served_count += 1
         if not task.cancelled() and task.exception() is not None:
+            self.failed_count += 1
             logger.error("serving session %s failed", session_id, exc_info=task.exception())
             self._later(session_id, FAULT_RETRY_S)
         if running.again:
