@@ -99,9 +99,9 @@ class ArchiveReader:
                 record = Record(event_id, event_type, timestamp, body, tokens, turn_id, trace_id, principal, v)
                 events.append(StoredEvent(seq, self.manifest.session_id, record))
         except (ValueError, TypeError) as error:
-            raise self._damaged(f"its events from {block.first} on cannot be taken apart: {error}") from error
+            raise self.damaged(f"its events from {block.first} on cannot be taken apart: {error}") from error
         if [event.seq for event in events] != list(range(block.first, block.last + 1)):
-            raise self._damaged(f"it lacks events between {block.first} and {block.last}")
+            raise self.damaged(f"it lacks events between {block.first} and {block.last}")
         return events
 
     # -- the rest --------------------------------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ class ArchiveReader:
         parts = [b for b in self.manifest.blocks if b.kind == BLOB and b.digest == digest]
         data = b"".join([await self._raw(part) for part in parts])
         if len(data) != size or hashlib.sha256(data).hexdigest() != digest:
-            raise self._damaged(f"its blob {digest} is not what its name says")
+            raise self.damaged(f"its blob {digest} is not what its name says")
         return data
 
     async def outcomes(self) -> list[Outcome]:
@@ -130,12 +130,12 @@ class ArchiveReader:
         for start in range(0, end, _CHUNK_BYTES):
             whole.update(await self._place.read(self._name, start=start, length=min(_CHUNK_BYTES, end - start)))
         if whole.hexdigest() != self.checksum or checksum not in {None, self.checksum}:
-            raise self._damaged("the checksum of the whole file is wrong")
+            raise self.damaged("the checksum of the whole file is wrong")
         count = 0
         async for events in self.all_events():
             count += len(events)
         if count != self.manifest.events:
-            raise self._damaged(f"it has {count} events, and says {self.manifest.events}")
+            raise self.damaged(f"it has {count} events, and says {self.manifest.events}")
         for digest, _ in self.manifest.blobs:
             await self.blob(digest)
         await self.outcomes()
@@ -146,12 +146,13 @@ class ArchiveReader:
         try:
             raw = await asyncio.to_thread(unpack, stored, size=block.raw)
         except ValueError as error:
-            raise self._damaged(f"the block at {block.offset} cannot be unpacked: {error}") from error
+            raise self.damaged(f"the block at {block.offset} cannot be unpacked: {error}") from error
         if hashlib.sha256(raw).hexdigest() != block.sha256:
-            raise self._damaged(f"the checksum of the block at {block.offset} is wrong")
+            raise self.damaged(f"the checksum of the block at {block.offset} is wrong")
         return raw
 
-    def _damaged(self, reason: str) -> ArchiveDamagedError:
+    def damaged(self, reason: str) -> ArchiveDamagedError:
+        """Return the error that says what is wrong with this file."""
         return ArchiveDamagedError(name=self._name, place=self._place.url, reason=reason)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -286,3 +287,31 @@ async def test_what_does_not_read_back_is_not_let_go_of(tmp_path: Path, kind: st
         assert head is not None
         assert head.offloaded_seq == 0
         assert (await whole(manager, session_id))[: len(before)] == before
+
+
+@pytest.mark.parametrize("kind", STORES)
+async def test_readers_notice_nothing_while_a_session_goes_and_comes(tmp_path: Path, kind: str) -> None:
+    """Whoever reads a session all the while it is archived and brought back reads the same events (A56)."""
+    async with opened(tmp_path, kind) as manager, opened(tmp_path, kind) as other:
+        session_id = await filled(manager, events=60)
+        before = await whole(manager, session_id)
+        done = asyncio.Event()
+
+        async def read() -> int:
+            rounds = 0
+            while not done.is_set():
+                assert (await whole(other, session_id))[: len(before)] == before
+                newest = await other.store.read(session_id, limit=5, backwards=True)
+                assert newest[0].seq - newest[-1].seq == 4
+                rounds += 1
+            return rounds
+
+        reading = asyncio.create_task(read())
+        archives = SessionArchives(manager)
+        try:
+            for _ in range(4):
+                await archives.archive(session_id)
+                await archives.unarchive(session_id)
+        finally:
+            done.set()
+        assert await reading > 1

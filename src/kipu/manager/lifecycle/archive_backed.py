@@ -7,11 +7,12 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kipu.errors import (
     ArchiveDamagedError,
     ArchiveError,
+    ArchiveMissingError,
     ArchivePlaceError,
     BlobNotFoundError,
     SessionArchivedError,
@@ -82,25 +83,33 @@ class ArchiveBackedStore(WrappedStore):
         backwards: bool = False,
     ) -> list[StoredEvent]:
         """Return events of the archive, and behind them of the store. Raises: ArchiveError where the archive cannot be read."""
+        how: dict[str, Any] = {"after": after, "until": until, "limit": min(limit, MAX_PAGE), "backwards": backwards}
         try:
-            return await self.inner.read(session_id, after=after, until=until, limit=limit, backwards=backwards)
+            return await self.inner.read(session_id, **how)
         except SessionArchivedError:
             head = await self._head(session_id)
-        if not head.offloaded_seq:  # it came back between the two
-            return await self.inner.read(session_id, after=after, until=until, limit=limit, backwards=backwards)
-        reader, border = await self.reader(head), head.offloaded_seq
-        limit = min(limit, MAX_PAGE)
-        end = border if until is None else min(until, border)
-        if not backwards:
-            found = await reader.page(after=after, until=end, limit=limit, backwards=False)
-            if len(found) < limit and (until is None or until > border):
-                found += await self.inner.read(session_id, after=border, until=until, limit=limit - len(found))
-            return found
-        found = []
-        if until is None or until > border:
-            found = await self.inner.read(session_id, after=border, until=until, limit=limit, backwards=True)
-        if len(found) < limit:
-            found += await reader.page(after=after, until=end, limit=limit - len(found), backwards=True)
+        try:
+            if head.offloaded_seq:
+                return await self._read_over(head, **how)
+        except ArchiveMissingError:
+            if (await self._head(session_id)).offloaded_seq:
+                raise
+        return await self.inner.read(session_id, **how)  # it came back between the two
+
+    async def _read_over(
+        self, head: Head, *, after: int, until: int | None, limit: int, backwards: bool
+    ) -> builtins.list[StoredEvent]:
+        """Return a page that begins in the archive, or ends there."""
+        session_id, border = head.session_id, head.offloaded_seq
+        reader, found = await self.reader(head), list[StoredEvent]()
+        for is_archived in (False, True) if backwards else (True, False):
+            room = limit - len(found)
+            if room and is_archived:
+                end = border if until is None else min(until, border)
+                found += await reader.page(after=after, until=end, limit=room, backwards=backwards)
+            elif room and (until is None or until > border):
+                low = max(after, border)
+                found += await self.inner.read(session_id, after=low, until=until, limit=room, backwards=backwards)
         return found
 
     async def _head(self, session_id: str) -> Head:
@@ -175,16 +184,16 @@ class ArchiveBackedStore(WrappedStore):
         """
         reader, session_id = await self.reader(head), head.session_id
         if reader.manifest.last_seq > head.offloaded_seq:
-            raise ArchiveDamagedError(name="", place="", reason="it is of a later time than the store")
+            raise reader.damaged("it is of a later time than the store")
         for digest, _ in reader.manifest.blobs:
             if await self.inner.put_blob(session_id, await reader.blob(digest)) != digest:
-                raise ArchiveDamagedError(name="", place="", reason=f"its blob {digest} is another one")
+                raise reader.damaged(f"its blob {digest} is another one")
         count = 0
         async for events in reader.all_events():
             await self.inner.reload(session_id, events, lease=lease)
             count += len(events)
         if count != reader.manifest.events:
-            raise ArchiveDamagedError(name="", place="", reason=f"it has {count} of {reader.manifest.events} events")
+            raise reader.damaged(f"it has {count} of {reader.manifest.events} events")
         await self.inner.reload(session_id, lease=lease, complete=True, archive=head.archive)
         return count
 

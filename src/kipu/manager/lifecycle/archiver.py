@@ -175,8 +175,7 @@ class Archiver:
     ) -> Archived:
         """Bring a session back whole, as active, under its own id; what arrived meanwhile stays. Then its file is removed.
 
-        `source` is where the file is now, if it was moved. Raises: SessionNotFoundError, SessionBusyError, ArchiveError,
-        TransitionError (it is in the trash).
+        `source` is where the file is now, if it was moved. Raises: SessionNotFoundError, SessionBusyError, ArchiveError.
         """
         lock = self.lock(session_id)
         await lock.acquire(wait_s=wait_s)

@@ -43,7 +43,7 @@ class SessionArchives:
     ) -> Archived:
         """Bring a session back whole, as active; what came in meanwhile stays. See `Archiver.unarchive`.
 
-        Raises: SessionNotFoundError, AccessDeniedError, SessionBusyError, TransitionError, ArchiveError.
+        Raises: SessionNotFoundError, AccessDeniedError, SessionBusyError, ArchiveError.
         """
         await self._permit(session_id, principal)
         return await self._archiver.unarchive(session_id, source=source, keep_file=keep_file)
