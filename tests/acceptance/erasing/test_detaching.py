@@ -10,6 +10,9 @@ import pytest
 from kipu.errors import SessionForkedError
 from kipu.events.boundary import NoteEvent, SessionInitEvent
 from kipu.events.conversation import AgentMessageEvent, ToolCallEvent, ToolResultEvent, UserMessageEvent
+from kipu.interop.export_file import write_whole
+from kipu.interop.export_jsonl import export_jsonl
+from kipu.interop.import_events import import_events
 from kipu.manager.copying import copy_store
 from kipu.manager.manager import SessionManager
 from kipu.manager.session import Session
@@ -169,3 +172,19 @@ async def test_a_fork_made_while_its_parent_goes_is_refused_or_kept(url: str, ho
             await parent.fork()
         assert [head.session_id async for head in manager.heads()] == heads
         await parent.add_event(NoteEvent(kind="test"))
+
+
+async def test_a_detached_fork_s_export_comes_back(url: str, home: Path) -> None:
+    """The lines of a fork that stands alone are imported as one session, none as raw text, and show the same (C11, EV-19)."""
+    async with await open_manager(url) as manager, await open_manager(f"sqlite:///{home}/other.db") as target:
+        _, child, _, _ = await family(manager)
+        await manager.erase_session("parent", detach=True)
+        here = await manager.open(child.session_id)
+        lines = home / "fork.jsonl"
+        await write_whole(lines, export_jsonl(here, inline_blobs=True))
+        report = await import_events(target, lines)
+        assert (report.raw, report.quarantined, len(report.sessions)) == (0, 0, 1)
+        assert (await import_events(target, lines)).added == 0
+        there = await target.open(child.session_id)
+        assert (await seen(there))["windows"] == (await seen(here))["windows"]
+        assert (there.head.base_seq, there.head.forked_from, there.head.owner) == (0, None, here.head.owner)
