@@ -363,6 +363,26 @@ class StoreMachine(RuleBasedStateMachine):
             session.terms, session.indexed_seq = {}, 0
 
     @precondition(lambda self: bool(self.leases))
+    @rule(data=st.data(), count=st.sampled_from([1, 3, 7]), stands=st.booleans())
+    def adopt(self, data: st.DataObject, *, count: int, stands: bool) -> None:
+        """Take in shared events behind those there, and maybe stand alone, under any lease that was ever given."""
+        lease = data.draw(st.sampled_from([*self.leases, *filter(self.model.holds, self.leases * 3)]))
+        name, session = lease.session_id, self.model.sessions.get(lease.session_id)
+        records = [self.subject.record(f"shared {number}", tokens=number) for number in range(count)]
+        call: Any = self.store.adopt(name, records, after=len(session.adopted) if session else 0, lease=lease)
+        if refusals := self.model.adopt_refusals(lease, count):
+            self.refuse(call, refusals)
+        elif session is not None:
+            session.adopted += records
+            expect_equal(self.run(call), len(session.adopted), what="where the shared events end")
+        if session is None or not stands:
+            return
+        refusals = self.model.stand_alone(name, token=lease.token)
+        alone = [self.subject.record("alone", event_type="fork_detached")]
+        call = self.store.append(name, alone, head=HeadPatch(set={"base_seq": 0}), token=lease.token)
+        self._judge(call, name, alone, change=Change(), binding=None, retry_key=None, base_seq=None, refusals=refusals)
+
+    @precondition(lambda self: bool(self.leases))
     @rule(data=st.data())
     def erase(self, data: st.DataObject) -> None:
         """Erase under any lease that was ever given, mostly one that holds."""

@@ -33,6 +33,7 @@ class ModelSession:
     blobs: dict[str, bytes] = field(default_factory=dict)
     terms: dict[int, tuple[str, ...]] = field(default_factory=dict)
     indexed_seq: int = 0
+    adopted: list[Record] = field(default_factory=list)
 
     @property
     def last_seq(self) -> int:
@@ -142,6 +143,27 @@ class StoreModel:
         session.owner, session.until_us = owner, self.now_us + ttl_us
         session.token += 1
         return session.token
+
+    def adopt_refusals(self, lease: Lease, count: int) -> Refusals:
+        """Return the errors that taking in `count` more shared events may raise."""
+        session = self.sessions.get(lease.session_id)
+        if session is None:
+            return {errors.SessionNotFoundError, errors.SessionErasedError}
+        found: Refusals = set() if self.holds(lease) else {errors.LeaseLostError}
+        if len(session.adopted) + count > session.base_seq:
+            found.add(errors.ConflictError)
+        return found
+
+    def stand_alone(self, session_id: str, *, token: int) -> Refusals:
+        """Make what was taken in the session's own, or return the errors that trying it may raise."""
+        session = self.sessions[session_id]
+        refusals = self.refusals(session_id, ["fork_detached"], token=token)
+        if len(session.adopted) != session.base_seq:
+            refusals.add(errors.ConflictError)
+        if session.adopted and not refusals:
+            session.events[:0] = list(enumerate(session.adopted, 1))
+            session.base_seq, session.indexed_seq, session.adopted = 0, 0, []
+        return refusals
 
     def holds(self, lease: Lease) -> bool:
         """Return whether the lease is the newest and was not given back."""
