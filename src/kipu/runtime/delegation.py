@@ -129,8 +129,9 @@ class DelegateTool:
         child = await self._manager.get_or_create(key, initial_context=settings, principal=owner)
         if PARENT not in child.head.metadata:  # before its task comes, so that it never works without
             await child.add_event(MetadataChangedEvent(set=_bound_to(context, depth)), principal=owner)
-        if arguments.get("title"):
-            await child.set_metadata(title=str(arguments["title"])[:200], principal=owner)
+        title = str(arguments.get("title") or "")[:200]
+        if title and child.head.title != title:  # said once, however often the call is taken up
+            await child.set_metadata(title=title, principal=owner)
         task = UserMessageEvent(
             content=self.subject(arguments),
             sender_id=context.principal.id,
