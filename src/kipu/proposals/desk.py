@@ -64,6 +64,8 @@ class ProposalDesk:
     ) -> Proposal:
         """Let it take effect: its text is the next version of its target, from the next turn on, in every process.
 
+        One that was taken back can be approved again.
+
         Raises: ProposalNotFoundError, ProposalDecidedError, NotAPersonError, ProposalUntriedError (without `is_untried`),
         ProposalMovedError (its base has changed; without `replaces`), ProposalSuspectError (its text hides characters;
         without `despite_warnings`).
@@ -71,7 +73,7 @@ class ProposalDesk:
         self._require_person()
 
         def note(state: LedgerState) -> NoteEvent:
-            proposal = _open(state, proposal_id)
+            proposal = _open(state, proposal_id, or_reverted=True)
             is_moved, warning = state.moved(proposal), warning_of(proposal.after or "")
             if warning is not None and not despite_warnings:
                 raise ProposalSuspectError(proposal_id=proposal_id, findings=warning)
@@ -139,9 +141,9 @@ def _found(state: LedgerState, proposal_id: str) -> Proposal:
     return proposal
 
 
-def _open(state: LedgerState, proposal_id: str) -> Proposal:
+def _open(state: LedgerState, proposal_id: str, *, or_reverted: bool = False) -> Proposal:
     proposal = _found(state, proposal_id)
-    if not proposal.is_open:
+    if not proposal.is_open and not (or_reverted and proposal.status == "reverted"):
         decision = proposal.decision
         by = f" by {decision.by} since {decision.at[:19]}Z" if decision is not None else ""
         raise ProposalDecidedError(proposal_id=proposal_id, status=proposal.status, by=by)

@@ -106,9 +106,9 @@ def _tried(state: LedgerState, proposal_id: str, event: NoteEvent) -> None:
 
 def _decided(state: LedgerState, proposal_id: str, event: NoteEvent) -> None:
     proposal, decision = state.proposals.get(proposal_id), event.data.get("decision")
-    if proposal is None or not proposal.is_open:
+    if proposal is None or proposal.status not in ("open", "reverted"):
         return
-    if decision == "rejected":
+    if decision == "rejected" and proposal.is_open:
         _step(state, proposal_id, event, "rejected", status="rejected")
     elif decision == "approved":
         versions = state.versions.setdefault(proposal.target, Versions())

@@ -100,6 +100,11 @@ async def test_revert_returns_to_the_version_before(manager: SessionManager) -> 
         await place.desk().revert(first)
     third = await place.made("Three.")
     assert (await place.desk().approve(third, is_untried=True)).version == 3, "numbers are not used again"
+    await place.desk().revert(third)
+    with pytest.raises(ProposalDecidedError):
+        await place.desk().reject(third)
+    again = await place.desk().approve(third, is_untried=True)
+    assert (again.status, again.version, await place.text()) == ("approved", 4, "Three.")
 
 
 async def test_second_proposal_against_the_same_base_says_that_it_moved(manager: SessionManager) -> None:
