@@ -85,7 +85,8 @@ class FactDatabase:
             try:
                 return work(connection)
             finally:
-                connection.execute("ROLLBACK")
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
 
     async def write(self, work: Callable[[apsw.Connection], T]) -> T:
         """Do `work` in one transaction, whole or not at all."""
@@ -128,23 +129,31 @@ def _connect(place: str, *, is_sealed: bool) -> apsw.Connection:
         connection.set_busy_timeout(_BUSY_MS)
         for setting in _SETTINGS:
             connection.execute(f"PRAGMA {setting}").fetchall()
-        _transaction(connection, lambda opened: _prepare(opened, place, is_sealed))
+        if not _is_prepared(connection, place, is_sealed=is_sealed):  # asked first, so that a file can be only read too
+            _transaction(connection, lambda opened: _prepare(opened, place, is_sealed))
     except BaseException:
         connection.close()
         raise
     return connection
 
 
-def _prepare(connection: apsw.Connection, place: str, is_sealed: bool) -> None:
+def _is_prepared(connection: apsw.Connection, place: str, *, is_sealed: bool) -> bool:
+    """Say whether the file has the tables. Raises: NewerFormatError, StoreCorruptError, EncryptionError."""
     found = int(connection.execute("PRAGMA user_version").get)
     application = int(connection.execute("PRAGMA application_id").get)
     if found > FORMAT:
         raise NewerFormatError(store=place, found=found, known=FORMAT, reason="its format is newer")
     if found == FORMAT and application == _APPLICATION:
         _require_seal(place, is_sealed=is_sealed, found=bool(connection.execute("SELECT is_sealed FROM state").get))
-        return
+        return True
     if connection.execute("SELECT count(*) FROM sqlite_schema").get:
         raise StoreCorruptError(store=place, reason="it is no memory file of Kipu")
+    return False
+
+
+def _prepare(connection: apsw.Connection, place: str, is_sealed: bool) -> None:
+    if _is_prepared(connection, place, is_sealed=is_sealed):  # another process was faster
+        return
     connection.execute(f"{_SCHEMA} PRAGMA application_id = {_APPLICATION}; PRAGMA user_version = {FORMAT};")
     connection.execute("INSERT INTO state VALUES (?, 0)", (is_sealed,))
 
