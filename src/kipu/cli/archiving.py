@@ -40,7 +40,7 @@ async def _archive(invocation: Invocation, text: str, to: str | None) -> None:
     from kipu.manager.lifecycle.session_archives import SessionArchives
 
     async with invocation.manager() as manager:
-        session_id = await find_head(manager, text, Verb.CONFIGURE)
+        session_id = await find_head(manager, text, verb=Verb.CONFIGURE)
         with progress_bar(invocation.output, "archiving", unit="events") as bar:
 
             def moved(done: int, total: int) -> None:
@@ -75,7 +75,7 @@ async def _unarchive(invocation: Invocation, text: str, source: str | None, *, k
     from kipu.manager.lifecycle.session_archives import SessionArchives
 
     async with invocation.manager() as manager:
-        session_id = await find_head(manager, text, Verb.CONFIGURE)
+        session_id = await find_head(manager, text, verb=Verb.CONFIGURE)
         done = await SessionArchives(manager).unarchive(session_id, source=source, keep_file=keep)
     back = f"back: {done.events} events, {done.blobs} blobs" if done.changed else "active; its events were in the store"
     _tell(invocation, done, f"{session_id} is {back}")

@@ -35,7 +35,7 @@ async def _fork(invocation: Invocation, text: str, at: int | None, *, title: str
     from kipu.manager.access import Verb
 
     async with invocation.manager() as manager:
-        child = await (await find_session(manager, text, Verb.FORK)).fork(at, title=title)
+        child = await (await find_session(manager, text, verb=Verb.FORK)).fork(at, title=title)
         if invocation.json:
             invocation.output.emit(head_json(child.head))
             return
@@ -68,7 +68,7 @@ async def _rewind(invocation: Invocation, text: str, turns: int, *, to: int | No
     from kipu.manager.access import Verb
 
     async with invocation.manager() as manager:
-        session = await find_session(manager, text, Verb.REWIND)
+        session = await find_session(manager, text, verb=Verb.REWIND)
         if files:
             await rewind_with_files(invocation, manager, session=session, to=to, turns=turns)
             return

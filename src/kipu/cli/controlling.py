@@ -83,7 +83,7 @@ async def _stop(invocation: Invocation, text: str) -> None:
     output = invocation.output
     ended: TurnFinishedEvent | None = None
     async with invocation.manager() as manager:
-        session = await find_session(manager, text, Verb.STOP)
+        session = await find_session(manager, text, verb=Verb.STOP)
         turn_id = await _control(manager).stop(session.session_id)
         if turn_id is not None:
             after = session.history.last_seq
@@ -184,7 +184,7 @@ async def _cancel(invocation: Invocation, text: str, seq: int) -> None:
     from kipu.manager.access import Verb
 
     async with invocation.manager() as manager:
-        session = await find_session(manager, text, Verb.WITHDRAW)
+        session = await find_session(manager, text, verb=Verb.WITHDRAW)
         event = await _control(manager).cancel(session.session_id, seq)
         if invocation.json:
             invocation.output.emit(event_json(event))
@@ -221,7 +221,7 @@ async def _send(invocation: Invocation, text: str, message: str, *, policy: str 
 
     output = invocation.output
     async with invocation.manager() as manager:
-        session = await find_session(manager, text, Verb.SEND)
+        session = await find_session(manager, text, verb=Verb.SEND)
         receipt = await post(manager, session, text=message, policy=policy)
         head = await manager.store.head(session.session_id)
         owner = live_owner(head.lease_owner) if head is not None else None

@@ -66,7 +66,7 @@ async def _change(invocation: Invocation, text: str, **values: Any) -> None:
     from kipu.manager.access import Verb
 
     async with invocation.manager() as manager:
-        session = await find_session(manager, text, Verb.CONFIGURE)
+        session = await find_session(manager, text, verb=Verb.CONFIGURE)
         unset = [name for name, value in values.items() if value is None]
         await session.set_metadata(unset=unset, **{name: value for name, value in values.items() if value is not None})
         _report(invocation, session.head)
@@ -80,7 +80,7 @@ async def _tag(invocation: Invocation, text: str, tags: list[str]) -> None:
     if any(not tag.lstrip("-+").strip() for tag in tags):
         raise InputError(reason="a tag is empty")
     async with invocation.manager() as manager:
-        session = await find_session(manager, text, Verb.CONFIGURE)
+        session = await find_session(manager, text, verb=Verb.CONFIGURE)
         gone = {tag[1:] for tag in tags if tag.startswith("-")}
         added = [tag.removeprefix("+") for tag in tags if not tag.startswith("-")]
         kept = [tag for tag in dict.fromkeys([*session.head.tags, *added]) if tag not in gone]
@@ -93,7 +93,7 @@ async def _pin(invocation: Invocation, text: str, seqs: list[int], *, on: bool) 
     from kipu.manager.access import Verb
 
     async with invocation.manager() as manager:
-        session = await find_session(manager, text, Verb.CONFIGURE)
+        session = await find_session(manager, text, verb=Verb.CONFIGURE)
         if seqs:
             await session.pin(*seqs, on=on)
         else:

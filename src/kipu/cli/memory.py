@@ -267,7 +267,7 @@ async def _consolidate(invocation: Invocation, text: str, *, everything: bool, r
     from kipu.memory.consolidation import require_some
 
     async with opened_memory(invocation) as (manager, opened):
-        session_id = await find_head(manager, text, Verb.CONFIGURE)
+        session_id = await find_head(manager, text, verb=Verb.CONFIGURE)
         head = await manager.store.head(session_id)
         name = head.metadata.get("model") if head is not None else None
         model = None if rules else model_opener(invocation.settings)(name if isinstance(name, str) else None)

@@ -18,21 +18,21 @@ NAMED_CANDIDATES = 5
 EVERY_STATUS = frozenset({"active", "expired", "archived", "trashed"})
 
 
-async def find_session(manager: SessionManager, text: str, verb: Verb = Verb.READ) -> Session:
+async def find_session(manager: SessionManager, text: str, *, verb: Verb = Verb.READ) -> Session:
     """Return the session of this id, this key, or the one whose id begins or ends so, for what is to be done with it.
 
     Raises:
         SessionNotFoundError: there is none for this principal. SessionAmbiguousError: there are several.
         AccessDeniedError: it is shared with them in a role that may not.
     """
-    exact = await find_exactly(manager, text, verb)
+    exact = await find_exactly(manager, text, verb=verb)
     return exact if exact is not None else await manager.open(await _by_part(manager, text), verb=verb)
 
 
-async def find_head(manager: SessionManager, text: str, verb: Verb = Verb.READ) -> str:
+async def find_head(manager: SessionManager, text: str, *, verb: Verb = Verb.READ) -> str:
     """Return the id of the session meant, as `find_session` does, without reading more of it than its head."""
     if ":" in text:
-        return (await find_session(manager, text, verb)).session_id
+        return (await find_session(manager, text, verb=verb)).session_id
     if _may_be_id(text):
         head = await manager.store.head(text)
         if head is not None and may(manager.principal, Verb.READ, head=head):
@@ -53,7 +53,7 @@ async def _by_part(manager: SessionManager, text: str) -> str:
     return only_one(found, text).session_id
 
 
-async def find_exactly(manager: SessionManager, text: str, verb: Verb = Verb.READ) -> Session | None:
+async def find_exactly(manager: SessionManager, text: str, *, verb: Verb = Verb.READ) -> Session | None:
     """Return the session of exactly this id or key."""
     if ":" in text:
         try:

@@ -39,7 +39,7 @@ async def _reveal(invocation: Invocation, text: str, seq: int) -> None:
     from kipu.security.redaction.vault import restored
 
     async with invocation.manager() as manager:
-        session = await find_session(manager, text, Verb.CONFIGURE)
+        session = await find_session(manager, text, verb=Verb.CONFIGURE)
         vault = vault_of(invocation.settings, os.environ)
         if vault is None:
             reason = f"no vault is configured: vault in [{TABLE}] of {invocation.settings.path} names its key"

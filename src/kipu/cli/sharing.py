@@ -39,7 +39,7 @@ async def _share(invocation: Invocation, text: str, who: str, role: str) -> None
     from kipu.manager.access import Verb
 
     async with invocation.manager() as manager:
-        session = await find_session(manager, text, Verb.SHARE)
+        session = await find_session(manager, text, verb=Verb.SHARE)
         member = await session.share(who, role=role)
         if invocation.json:
             invocation.output.emit({"session_id": session.session_id, **member.to_json()})
@@ -67,7 +67,7 @@ async def _unshare(invocation: Invocation, text: str, who: str) -> None:
 
     async with invocation.manager() as manager:
         verb = Verb.LEAVE if who == manager.principal.id else Verb.SHARE
-        session = await find_session(manager, text, verb)
+        session = await find_session(manager, text, verb=verb)
         revoked = await session.revoke(who)
         if invocation.json:
             invocation.output.emit({"session_id": session.session_id, "principal_id": who, "revoked": revoked})
@@ -113,7 +113,7 @@ async def _audit(invocation: Invocation, text: str) -> None:
 
     output = invocation.output
     async with invocation.manager() as manager:
-        session = await find_session(manager, text, Verb.AUDIT)
+        session = await find_session(manager, text, verb=Verb.AUDIT)
         entries = [entry async for entry in session.audit()]
     if output.json:
         output.emit([entry.to_json() for entry in entries])

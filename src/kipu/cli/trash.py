@@ -34,7 +34,7 @@ async def _move(invocation: Invocation, text: str, status: str) -> None:
     from kipu.manager.access import Verb
 
     async with invocation.manager() as manager:
-        session = await find_session(manager, text, Verb.CONFIGURE)
+        session = await find_session(manager, text, verb=Verb.CONFIGURE)
         changed = await session.set_status(status, reason="command line")
         if invocation.json:
             invocation.output.emit(head_json(session.head))

@@ -81,7 +81,7 @@ async def _undo(invocation: Invocation, text: str, turns: int) -> None:
     from kipu.manager.access import Verb
 
     async with invocation.manager() as manager:
-        session = await find_session(manager, text, Verb.REWIND)
+        session = await find_session(manager, text, verb=Verb.REWIND)
         await rewind_with_files(invocation, manager, session=session, to=None, turns=turns)
 
 

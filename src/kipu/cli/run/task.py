@@ -78,7 +78,7 @@ async def open_task(task: Task, runtime: Runtime) -> OpenedTask:
     elif task.last:
         session = await _newest_here(runtime.manager, task.place)
     else:
-        session = await find_session(runtime.manager, task.session or task.resume or "", Verb.SEND)
+        session = await find_session(runtime.manager, task.session or task.resume or "", verb=Verb.SEND)
     if not task.is_new:
         await session.refresh()
         if task.model is not None:
