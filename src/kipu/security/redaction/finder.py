@@ -292,6 +292,6 @@ def merged(spans: list[Span]) -> list[Span]:
             whole.append(span)
             continue
         last = whole[-1]
-        surer = min(last, span, key=lambda each: (each.tier, each.start - each.end))
+        surer = min(last, span, key=lambda each: (each.tier, each.rule == unlisted.NAME, each.start - each.end))
         whole[-1] = Span(last.start, max(last.end, span.end), surer.rule, surer.tier)
     return whole

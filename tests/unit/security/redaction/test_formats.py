@@ -54,6 +54,12 @@ def test_redactor_leaves_hashes_ids_and_lock_files_alone() -> None:
     assert taken == []
 
 
+def test_redactor_names_the_maker_where_it_is_known() -> None:
+    """A token that is one of a maker's and looks like one of any is reported as the maker's (C21)."""
+    token = "sk_live_51Hq7Zx9Kp2Vn4Lw8Rt6Yb3Md5Hc1"
+    assert Redactor().redact(f"key {token} ok").value == "key [redacted:stripe-key] ok"
+
+
 def test_redactor_finds_tokens_of_makers_it_does_not_know() -> None:
     """A short name with much chance behind it is a token, whoever made it; a hash and a name are none (C21)."""
     redactor, chance = Redactor(), random.Random(4)
