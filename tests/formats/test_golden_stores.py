@@ -91,7 +91,7 @@ async def test_golden_store_knows_what_it_was_told(golden: SessionManager) -> No
 
 def test_every_store_format_has_a_golden_store() -> None:
     """The golden folder holds a store of each kind that keeps files, for each format (C18)."""
-    assert {path.name for path in GOLDEN.iterdir()} == {*VERSIONS, "sealed-v1", "events-v1.jsonl"}
+    assert {path.name for path in GOLDEN.iterdir()} == {*VERSIONS, "archive-v1", "sealed-v1", "events-v1.jsonl"}
     assert {path.name for path in (GOLDEN / "sealed-v1").iterdir()} == {
         "sessions.db", "sessions.db.keys", "sessions", "sessions.keys"
     }  # fmt: skip
