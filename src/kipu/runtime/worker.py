@@ -17,8 +17,10 @@ from kipu.events.turn import StopRequestedEvent
 from kipu.manager.access import owner_of
 from kipu.manager.loader import item_of
 from kipu.manager.manager import SessionManager
+from kipu.ports.head import Head
 from kipu.ports.store import StoredEvent
 from kipu.runtime.orchestrator import Orchestrator
+from kipu.runtime.turns.ancestry import bond_of, tell_parents, why_on
 from kipu.runtime.turns.quarantine import Quarantine
 from kipu.runtime.turns.session_turns import SessionTurns
 from kipu.runtime.turns.turn_control import HANDOVER, TurnControl
@@ -259,8 +261,19 @@ class Worker:
         for head in heads:
             if head.session_id not in self._running:
                 self.wake(head.session_id)
+            bond = bond_of(head.metadata)
+            if bond is not None and self._accepts(bond.session_id) and not self._accepts(head.session_id):
+                await self._wake_above(head)
         await self._orchestrator.close_erased()
         await self._orchestrator.evict_idle()
+
+    async def _wake_above(self, head: Head) -> None:
+        """Let the turns go on that wait for a helper which may: who decided was ended before it could say so there."""
+        session = await self._manager.open(head.session_id, principal=owner_of(head))
+        await session.refresh()
+        why = why_on(await read_story(session), now_us=self._manager.now_us()) if session.head.parked else None
+        for session_id in await tell_parents(self._manager, session, decision=why) if why is not None else ():
+            self.wake(session_id)
 
     async def _sweep_often(self) -> None:
         while True:

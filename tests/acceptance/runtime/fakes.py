@@ -136,6 +136,7 @@ async def runtime(
     max_turns: int = 64,
     sweep_s: float = 0.2,
     delegates: bool = False,
+    accepts: Callable[[str], bool] | None = None,
     **parts: Any,
 ) -> AsyncIterator[Runtime]:
     """A worker over a store, and everything around it."""
@@ -145,7 +146,7 @@ async def runtime(
     builder = OneModelBuilder(manager, model, lambda: list(tools), observer=feed, **parts)
     orchestrator = Orchestrator(manager, builder, monotonic_s=time.monotonic)
     builder.orchestrator = orchestrator if delegates else None
-    worker = Worker(manager, orchestrator, max_turns=max_turns, sweep_s=sweep_s)
+    worker = Worker(manager, orchestrator, max_turns=max_turns, sweep_s=sweep_s, accepts=accepts)
     desk = ApprovalDesk(manager, grants=Grants(manager, clock=SystemClock()), wake=worker.wake)
     try:
         async with worker:

@@ -80,6 +80,19 @@ async def test_decision_that_did_not_reach_the_parent_reaches_it_with_the_helper
         assert len(write.calls) == 1
 
 
+async def test_decision_reaches_a_parent_whose_worker_does_not_serve_the_helper() -> None:
+    """A worker that serves only some sessions goes on with theirs, though what told of the decision never came (C14)."""
+    write, served = FunctionTool("write", spec_fields=ASKS), set[str]()
+    async with runtime(ScriptedModelClient(writing), write, delegates=True, accepts=served.__contains__) as run:
+        served.add((await run.session()).session_id)
+        session = await begun(run)
+        (child,) = await children(run, session)
+        (waiting,) = await run.desk.pending()
+        await child.add_event(ApprovalDecisionEvent(approval_id=waiting.approval_id, decision="approved", by="local"))
+        assert (await until(session, TurnFinishedEvent)).outcome == "completed"
+        assert len(write.calls) == 1
+
+
 @pytest.mark.parametrize("whose", ["parent", "helper"])
 async def test_stop_reaches_parent_and_helper_while_both_are_parked(whose: str) -> None:
     """A stop of the parent closes both in order; a stop of the helper is the call's result (A44, C13)."""
