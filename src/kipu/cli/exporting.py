@@ -71,8 +71,7 @@ def export(
         bool, typer.Option("--inline-blobs", help="Put big values into the lines (jsonl).")
     ] = False,
     redact: Annotated[
-        bool | None,
-        typer.Option("--redact/--no-redact", help="Leave secrets out (default: what the setting redaction says)."),
+        bool | None, typer.Option("--redact/--no-redact", help="Leave secrets out (default: as the setting says).")
     ] = None,
     store: StoreOption = None,
     json: JsonOption = False,
@@ -83,13 +82,12 @@ def export(
     """
     if (session is not None) + every + (person is not None) != 1:
         raise typer.BadParameter("give one session, --all, or --person")
-    if person is not None and redact:
-        raise typer.BadParameter("--person writes all that is kept, as it is kept")
     if person is not None:
-        if output is None or form is not None or blobs is not None or inline_blobs:
-            raise typer.BadParameter("--person writes one archive of every form: --to FILE, and no other form")
+        _require_archive(
+            output, has_form=form is not None or blobs is not None or inline_blobs, is_redacted=bool(redact)
+        )
         invocation = begin(context, store=store, json=json)
-        invocation.run(_export_person(invocation, person, tenant=tenant, path=output))
+        invocation.run(_export_person(invocation, person, tenant=tenant, path=output or Path()))
         return
     if every and output is None:
         raise typer.BadParameter("--all needs a folder: --output FOLDER")
@@ -100,9 +98,15 @@ def export(
     for folder in (output if every else None, blobs):
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
-    redactor = _redactor(invocation, redact)
-    work = _Export(invocation, chosen, blobs=blobs, inline_blobs=inline_blobs, redactor=redactor)
+    work = _Export(invocation, chosen, blobs=blobs, inline_blobs=inline_blobs, redactor=_redactor(invocation, redact))
     invocation.run(work.every(output or Path()) if every else work.one(session or "", output))
+
+
+def _require_archive(output: Path | None, *, has_form: bool, is_redacted: bool) -> None:
+    if is_redacted:
+        raise typer.BadParameter("--person writes all that is kept, as it is kept: it has no --redact")
+    if output is None or has_form:
+        raise typer.BadParameter("--person writes one archive of every form: --to FILE, and no other form")
 
 
 async def _export_person(invocation: Invocation, person: str, *, tenant: str, path: Path) -> None:
