@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from kipu.errors import AccessDeniedError, KipuError, SessionNotFoundError
 from kipu.events.event import SessionEvent
@@ -114,9 +114,6 @@ class Owned(Protocol):
         ...
 
 
-OwnedT = TypeVar("OwnedT", bound=Owned)
-
-
 def owner_of(head: Owned) -> Principal:
     """Return whom a program acts for when it looks after a session: its owner, and where nobody is named the local user."""
     return Principal(head.owner or LOCAL_ID, head.tenant)
@@ -149,18 +146,6 @@ def allows(verb: Verb, role: Role | None) -> bool:
 def may(principal: Principal, verb: Verb, *, head: Owned) -> bool:
     """Return True when the principal may. Everything that is not allowed is denied; another tenant's never exists."""
     return role_of(principal, head) in TABLE.get(verb, _NOBODY)
-
-
-def require(principal: Principal, verb: Verb, *, head: OwnedT | None, session_id: str) -> OwnedT:
-    """Return what is owned when the principal may.
-
-    Raises:
-        SessionNotFoundError: there is none, or it is not for this principal: both look the same from outside (A20).
-        AccessDeniedError: they may see it, and not do this.
-    """
-    if head is None or not may(principal, verb, head=head):
-        raise refusal(principal, verb, head=head, session_id=session_id)
-    return head
 
 
 def refusal(

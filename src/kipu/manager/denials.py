@@ -64,7 +64,12 @@ class Denials:
         self._counts: OrderedDict[str, dict[_Kind, _Count]] = OrderedDict()
 
     async def require(self, principal: Principal, verb: Verb, *, head: OwnedT | None, session_id: str) -> OwnedT:
-        """Return what is owned when the principal may, as `access.require` does; a refusal is on record when it is raised."""
+        """Return what is owned when the principal may; a refusal is on record when it is raised.
+
+        Raises:
+            SessionNotFoundError: there is none, or it is not for this principal: both look the same from outside (A20).
+            AccessDeniedError: they may see it, and not do this.
+        """
         if head is None or not may(principal, verb, head=head):
             await self.note(principal, verb, head=head, session_id=session_id)
             raise refusal(principal, verb, head=head, session_id=session_id)
