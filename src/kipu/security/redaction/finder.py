@@ -107,6 +107,10 @@ class Finder:
             start, end = match.span()
             if data[start - 1 : start] in _GOES_ON or data[end : end + 1] in _JOINED:
                 continue
+            if (start and data[start - 1] in _WORD) or (
+                end < len(data) and data[end] in _WORD
+            ):  # a piece of a longer one
+                continue
             found = unlisted.token_span(data, (start, end))
             if found is not None:
                 spans.append(Span(*found, unlisted.NAME, Tier.FORMAT))
@@ -265,23 +269,18 @@ def _outside(spans: list[Span], markers: list[tuple[int, int]]) -> list[Span]:
 
 
 def _without_half_escapes(data: bytes, span: Span) -> Span | None:
-    """Return the span without the part of a JSON escape that it begins or ends in: text within JSON stays JSON."""
+    """Return the span without the part of a JSON escape that it begins or ends in: text within JSON stays JSON.
+
+    Backslashes are not counted: in JSON within JSON two of them begin an escape too.
+    """
     start, end = span.start, span.end
     escape = _ESCAPE_CUT.search(data, max(0, start - 6), start)
-    if escape is not None and _is_odd(data, escape.start()):
+    if escape is not None:
         whole = _ESCAPE.match(data, escape.start())
         start = max(start, whole.end()) if whole is not None else start
-    if data[end - 1] == _BACKSLASH and _is_odd(data, end - 1):
+    while end > start and data[end - 1] == _BACKSLASH:
         end -= 1
     return span._replace(start=start, end=end) if start < end else None
-
-
-def _is_odd(data: bytes, at: int) -> bool:
-    """Return True where the backslash at a place is not itself escaped by the one before it."""
-    first = at
-    while first > 0 and data[first - 1] == _BACKSLASH:
-        first -= 1
-    return (at - first) % 2 == 0
 
 
 def merged(spans: list[Span]) -> list[Span]:

@@ -120,6 +120,8 @@ def _is_body(name: bytes, body: bytes, *, sign: bytes) -> bool:
     # Ids of things have up to 29 such characters behind a mark; tokens of one stage of a service may have fewer.
     staged = marked and sign == b"_" and name.rpartition(b"_")[2] in _STAGES
     least = 20 if telling else 22 if staged else 30
+    if not telling and not (name.islower() or name.isupper() or changes_of(name) < 0.35):  # more of the same chance
+        return False
     if len(body) < least or len(name) < 2 or name.isdigit() or body.isalpha() or is_worded(body):
         return False
     return changes >= (0.34 if telling else 0.4) and bits >= 3.6
