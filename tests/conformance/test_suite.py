@@ -7,6 +7,7 @@ import contextlib
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -306,9 +307,11 @@ class SearchesOldestFirst(MemoryStore):
 class SkippingFollow(MemoryStore):
     """Reads what is there, then waits for what comes: what is committed between is skipped."""
 
-    async def _skipping(self, session_id: str | None, after: int) -> AsyncIterator[StoredEvent]:
+    async def _skipping(
+        self, session_id: str | None, after: int, types: AbstractSet[str] | None
+    ) -> AsyncIterator[StoredEvent]:
         last = after
-        async for event in super().follow(session_id, after=after):
+        async for event in super().follow(session_id, after=after, types=types):
             if event.seq > last + 1 and event.seq % 7 == 0 and session_id is not None:
                 continue
             if event.seq % 50 == 49:
@@ -317,9 +320,11 @@ class SkippingFollow(MemoryStore):
             last = event.seq
             yield event
 
-    def follow(self, session_id: str | None = None, *, after: int = 0) -> AsyncIterator[StoredEvent]:
+    def follow(
+        self, session_id: str | None = None, *, after: int = 0, types: AbstractSet[str] | None = None
+    ) -> AsyncIterator[StoredEvent]:
         """Follow with holes."""
-        return self._skipping(session_id, after)
+        return self._skipping(session_id, after, types)
 
 
 class ErasesTheHeadOnly(MemoryStore):

@@ -135,7 +135,7 @@ def _history_file(invocation: Invocation) -> Path | None:
     import os
 
     from kipu.runtime.erasing.history_place import state_folder
-    from kipu.wiring import StoreUrl, vault_path
+    from kipu.store_url import StoreUrl, vault_path
 
     parsed = StoreUrl.parse(invocation.store_url)
     vault = vault_path(parsed)
