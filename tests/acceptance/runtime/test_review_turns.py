@@ -271,12 +271,12 @@ async def test_worker_hears_stops_after_its_store_failed_once(monkeypatch: pytes
     async with await open_manager("memory://") as manager:
         follow, failures = manager.store.follow, 0
 
-        def failing_once(session_id: str | None = None, *, after: int = 0) -> AsyncIterator[StoredEvent]:
+        def failing_once(session_id: str | None = None, **how: Any) -> AsyncIterator[StoredEvent]:
             nonlocal failures
             if session_id is None and not failures:
                 failures += 1
                 return _broken()
-            return follow(session_id, after=after)
+            return follow(session_id, **how)
 
         monkeypatch.setattr(manager.store, "follow", failing_once)
         async with runtime(model, manager=manager) as run:
