@@ -78,7 +78,7 @@ def _is_prefixed(run: bytes) -> bool:
     at = max(run.rfind(b"_"), run.rfind(b"-"))
     if at < 0:
         return False
-    if _UUID.match(run):
+    if run[-13:-12] == b"-" and _UUID.match(run):
         return _TELLING.match(run[: len(run) - 37]) is not None
     name, body = run[:at], run[at + 1 :]
     if len(body) < 20 and at > 20:  # `name_body_checksum`
@@ -104,6 +104,8 @@ def _is_mark(name: bytes, *, longest: int = 6) -> bool:
 
 
 def _is_body(name: bytes, body: bytes, *, sign: bytes) -> bool:
+    if not body.isalnum() or len(name) < 2:  # the quickest looks first: logs are full of such runs
+        return False
     telling = _TELLING.match(name) is not None
     if not telling and not name.replace(b"_", b"").replace(b"-", b"").replace(b".", b"").isalnum():
         return False
@@ -111,20 +113,20 @@ def _is_body(name: bytes, body: bytes, *, sign: bytes) -> bool:
     if _HEX.fullmatch(body):
         named = telling or (sign == b"_" and len(body) >= 30 and _is_mark(name, longest=12))
         return named and not body.isdigit() and entropy_bits(body) >= 3.0
-    if not body.isalnum():
+    changes = changes_of(body)
+    if changes < 0.2:
         return False
-    changes, bits = changes_of(body), entropy_bits(body)
     if body.islower() or body.isupper():
         known = telling or (marked and len(body) >= 26 and not _ULID.fullmatch(body) and changes >= 0.26)
-        return known and len(body) >= 24 and changes >= 0.2 and bits >= 3.6
+        return known and len(body) >= 24 and entropy_bits(body) >= 3.6
     # Ids of things have up to 29 such characters behind a mark; tokens of one stage of a service may have fewer.
     staged = marked and sign == b"_" and name.rpartition(b"_")[2] in _STAGES
     least = 20 if telling else 22 if staged else 30
     if not telling and not (name.islower() or name.isupper() or changes_of(name) < 0.35):  # more of the same chance
         return False
-    if len(body) < least or len(name) < 2 or name.isdigit() or body.isalpha() or is_worded(body):
+    if len(body) < least or name.isdigit() or body.isalpha() or is_worded(body):
         return False
-    return changes >= (0.34 if telling else 0.4) and bits >= 3.6
+    return changes >= (0.34 if telling else 0.4) and entropy_bits(body) >= 3.6
 
 
 def _is_urlsafe(rest: bytes) -> bool:
