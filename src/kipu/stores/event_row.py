@@ -24,7 +24,7 @@ FIELDS = (
 Envelope = tuple[Any, ...]
 
 
-def row_of(session_id: str, seq: int, record: Record) -> Envelope:
+def row_of(session_id: str, record: Record, *, seq: int) -> Envelope:
     """Return the values of `FIELDS` for a record."""
     event_id, event_type, timestamp, body, tokens, turn_id, trace_id, principal, v, _ = record
     envelope = (seq, event_id, event_type, timestamp, tokens, turn_id, trace_id, principal, v)

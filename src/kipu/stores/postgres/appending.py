@@ -78,18 +78,14 @@ class Appender:
             return await self._append(request)
 
     async def _append(self, request: AppendRequest) -> Appended:
-        attempted: list[int] = []  # where it may stand already: its connection went before the answer came
-        lost: Exception | None = None
-        for number in range(_TRIES):
-            if number >= _HOPEFUL_TRIES and not attempted:
-                return await self._append_in_line(request)
+        for _ in range(_HOPEFUL_TRIES):
             row, is_fresh = await self._heads.take(request.session_id)
             try:
                 draft = await self._draft(request, row)
             except KipuError:
-                outcome = await self._known(request, attempted)
-                if outcome is not None:
-                    return outcome
+                known = await self.outcome(request.idempotency_key)
+                if known is not None:
+                    return known
                 if is_fresh:
                     raise
                 self._heads.forget(request.session_id)
@@ -97,45 +93,55 @@ class Appender:
             try:
                 outcome = await self._write(draft)
             except StoreUnavailableError as error:
-                if error.__cause__ is None or not is_lost(error.__cause__):
+                if not _is_open(error):
                     raise
-                attempted.append(draft.first_seq)
-                lost, outcome = error, None
+                return await self._append_in_line(request, [draft.first_seq])
             if outcome is not None:
                 return outcome
             self._heads.forget(request.session_id)
-            await pause(min(number, 4))
-            outcome = await self._known(request, attempted)
-            if outcome is not None:
-                return outcome
-        raise lost or gave_up(self._database.url)
+        return await self._append_in_line(request, [])
 
-    async def _append_in_line(self, request: AppendRequest) -> Appended:
-        """Append while nobody else can change the head: where many do at once, each waits for the one before it."""
+    async def _append_in_line(self, request: AppendRequest, attempted: list[int]) -> Appended:
+        """Append while nobody else can change the head: where many do at once, each waits for the one before it.
 
-        async def work(connection: Connection) -> _Draft:
+        `attempted` is where the batch may stand already, as its connection went before the answer came. Whatever of that is
+        still under way at the server has the head, and has been waited for, when it is looked for here.
+        """
+
+        async def work(connection: Connection) -> _Draft | Appended:
             rows = await fetch(connection, sql(_HOLD, self._database), (request.session_id,))
             row = HeadRow(0, None)
             if rows:
                 row = HeadRow(rows[0][0], None if rows[0][1] is None else orjson.loads(rows[0][1]))
+            ours = await self._stands_at(request, attempted, over=connection)
+            if ours is not None:
+                return ours
             draft = await self._draft(request, row, over=connection)
+            attempted.append(draft.first_seq)
             await self._in_many(connection, draft)
             return draft
 
-        self._heads.forget(request.session_id)
-        try:
-            draft = await self._database.together(work)
-        except KipuError as error:
-            known = (
-                await self._refused_by_key(request) if _is_taken(error) else await self.outcome(request.idempotency_key)
-            )
+        lost: StoreUnavailableError | None = None
+        for number in range(_TRIES):
+            self._heads.forget(request.session_id)
+            known: Appended | None = None
+            try:
+                done = await self._database.together(work)
+            except KipuError as error:
+                if _is_open(error) and isinstance(error, StoreUnavailableError):
+                    lost = error
+                else:
+                    known = await (self._refused_by_key(request) if _is_taken(error) else self._outcome_of(request))
+                    if known is None and not _is_taken(error):
+                        raise
+            else:
+                if isinstance(done, _Draft):
+                    self._heads.keep(request.session_id, HeadRow(done.row.version + 1, done.after))
+                known = done.appended if isinstance(done, _Draft) else done
             if known is not None:
                 return known
-            raise
-        if draft is None:
-            raise gave_up(self._database.url)
-        self._heads.keep(request.session_id, HeadRow(draft.row.version + 1, draft.after))
-        return draft.appended
+            await pause(min(number, 4))
+        raise lost or gave_up(self._database.url)
 
     # ---- deciding --------------------------------------------------------------------------------------------------
 
@@ -175,12 +181,17 @@ class Appender:
         rows = await self._rows(_BOUND, (request.bind.key.encode(),), over=over)
         return rows[0][0] if rows else None
 
-    async def _known(self, request: AppendRequest, attempted: Sequence[int]) -> Appended | None:
-        """Return where the batch stands already: under its key, or because a lost connection had carried it out."""
-        for first_seq in attempted:
-            rows = await self._rows(_IS_OURS, (request.session_id, first_seq))
+    async def _stands_at(
+        self, request: AppendRequest, attempted: Sequence[int], *, over: Connection
+    ) -> Appended | None:
+        """Return where the batch stands, if a connection that was lost had carried it out."""
+        for first_seq in set(attempted):
+            rows = await self._rows(_IS_OURS, (request.session_id, first_seq), over=over)
             if rows and rows[0][0] == request.records[0].event_id:
                 return Appended(request.session_id, first_seq, first_seq + len(request.records) - 1)
+        return None
+
+    async def _outcome_of(self, request: AppendRequest) -> Appended | None:
         return await self.outcome(request.idempotency_key)
 
     async def outcome(self, key: str | None) -> Appended | None:
@@ -236,7 +247,7 @@ class Appender:
         )
         values = [*self._head_values(draft)]
         for number, record in enumerate(request.records):
-            values += row_of(request.session_id, draft.first_seq + number, record)
+            values += row_of(request.session_id, record, seq=draft.first_seq + number)
         if request.idempotency_key is not None:
             values += [request.idempotency_key.encode(), draft.first_seq, draft.after["last_seq"], draft.now_us]
         rows = await fetch(connection, sql(text, self._database), values)
@@ -302,9 +313,26 @@ class Appender:
         if expected is not None:
             text, values = _REBIND, [session_id, key.encode(), expected]
         statement = sql(text, self._database)
-        if not await self._database.changing(lambda connection: run(connection, statement, values)):
-            rows = await self._rows(_BOUND, (key.encode(),))
-            raise ConflictError(session_id=key, expected=expected, actual=rows[0][0] if rows else None)
+        was_lost = False
+        for number in range(_TRIES):
+            try:
+                taken = await self._database.changing(lambda connection: run(connection, statement, values))
+            except StoreUnavailableError as error:
+                if not _is_open(error) or number == _TRIES - 1:
+                    raise
+                was_lost = True
+                await pause(min(number, 4))
+                continue
+            rows = [] if taken else await self._rows(_BOUND, (key.encode(),))
+            actual = rows[0][0] if rows else None
+            if taken or (was_lost and actual == session_id):
+                return
+            raise ConflictError(session_id=key, expected=expected, actual=actual)
+
+
+def _is_open(error: KipuError) -> bool:
+    """Return True where a connection was lost, so that what was asked over it may have happened."""
+    return error.__cause__ is not None and is_lost(error.__cause__)
 
 
 def _is_taken(error: KipuError) -> bool:
@@ -319,26 +347,31 @@ async def insert_events(
     *,
     first_seq: int,
     records: Sequence[Record],
-    at: str = "now()",
+    is_shown: bool = True,
 ) -> None:
-    """Insert events from `first_seq` on, however many, as of `at`; those that are there already stay where it is in the past."""
-    rows = [row_of(session_id, seq, record) for seq, record in enumerate(records, first_seq)]
-    await insert_rows(connection, database, session_id, rows=rows, at=at)
+    """Insert events from `first_seq` on, however many; of those that are out of sight for now, some may be there already."""
+    rows = [row_of(session_id, record, seq=seq) for seq, record in enumerate(records, first_seq)]
+    await insert_rows(connection, database, session_id, rows=rows, is_shown=is_shown)
 
 
 async def insert_rows(
-    connection: Connection, database: Database, session_id: str, *, rows: Sequence[tuple[Any, ...]], at: str = "now()"
+    connection: Connection,
+    database: Database,
+    session_id: str,
+    *,
+    rows: Sequence[tuple[Any, ...]],
+    is_shown: bool = True,
 ) -> None:
-    """Insert rows of `FIELDS`."""
+    """Insert rows of `FIELDS`, as of the head's time or, where they are out of sight, of a time before every commit."""
     if not rows:
         return
     arrays = ", ".join(f"%s::{kind}[]" for kind in _TYPES)
-    again = "" if at == "now()" else " ON CONFLICT DO NOTHING"
+    at, again = ("h.changed_at", "") if is_shown else ("'-infinity'", " ON CONFLICT DO NOTHING")
     text = (
-        f"INSERT INTO {{schema}}.events(session_id, {', '.join(FIELDS)}, at)"
-        f" SELECT %s, e.*, {at} FROM unnest({arrays}) AS e{again}"
+        f"INSERT INTO {{schema}}.events(session_id, {', '.join(FIELDS)}, at) SELECT h.session_id, e.*, {at}"
+        f" FROM {{schema}}.heads AS h, unnest({arrays}) AS e WHERE h.session_id = %s{again}"
     )
-    await run(connection, sql(text, database), (session_id, *[list(column) for column in zip(*rows, strict=True)]))
+    await run(connection, sql(text, database), (*[list(column) for column in zip(*rows, strict=True)], session_id))
 
 
 @cache
@@ -349,9 +382,9 @@ def _statement(count: int, *, begins: bool, keyed: bool) -> str:
     row = ", ".join(f"{'%b' if kind == 'bytea' else '%s'}::{kind}" for kind in _TYPES)
     events = ", ".join([f"({row})"] * count)
     text = (
-        f"WITH head AS ({head} RETURNING session_id), added AS ("
+        f"WITH head AS ({head} RETURNING session_id, changed_at), added AS ("
         f"INSERT INTO {{schema}}.events(session_id, {', '.join(FIELDS)}, at)"
-        f" SELECT head.session_id, e.*, now() FROM head, (VALUES {events}) AS e)"
+        f" SELECT head.session_id, e.*, head.changed_at FROM head, (VALUES {events}) AS e)"
     )
     if keyed:
         text += (

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeAlias, TypeVar
+from contextlib import suppress
+from functools import partial
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import orjson
 
-from kipu.errors import LeaseLostError, SessionNotFoundError
+from kipu.errors import LeaseLostError, SessionNotFoundError, StoreUnavailableError
 from kipu.ports.clock import Clock
 from kipu.ports.owner import Liveness
 from kipu.ports.store import ErasureReceipt, Lease, Record, StoredEvent
 from kipu.stores.admission import check_adopted
 from kipu.stores.event_row import row_of
+from kipu.stores.head_columns import COLUMNS, columns_of
 from kipu.stores.leasing import claimed, holds, released, renewed
 from kipu.stores.offloading import check_reload, let_go, taken_back
 from kipu.stores.postgres import heads as head_rows
 from kipu.stores.postgres.appending import insert_events, insert_rows
-from kipu.stores.postgres.database import Connection, Database, gave_up, pause, run
+from kipu.stores.postgres.database import Connection, Database, fetch, gave_up, pause, run
+from kipu.stores.postgres.failures import is_lost
 from kipu.stores.postgres.heads import HeadRow, Heads, row_values, sql
 from kipu.stores.postgres.members import REMOVE as REMOVE_MEMBERS
+from kipu.stores.postgres.server_clock import ServerClock
 from kipu.stores.times import iso_from_us
 
 T = TypeVar("T")
@@ -28,17 +33,29 @@ Decide: TypeAlias = Callable[[HeadData], tuple[HeadData | None, T]]
 More: TypeAlias = Callable[[Connection], Awaitable[None]]
 
 _TRIES = 20
-# Below every commit's time: whoever follows all sessions has no news of it, and a search gives it last.
-_LONG_AGO = "'-infinity'"
+_LOST_TRIES = 5
 _LAST_ADOPTED = "SELECT coalesce(max(seq), 0) FROM {schema}.events WHERE session_id = %s AND seq <= %s"
 _DROP_EVENTS = "DELETE FROM {schema}.events WHERE session_id = %s AND seq > %s AND seq <= %s"
 _DROP_BLOBS = "DELETE FROM {schema}.blobs WHERE session_id = %s AND digest = ANY(%s)"
 _BURY = (
-    "UPDATE {schema}.heads SET version = version + 1, changed_at = now(), data = NULL, tenant = '', owner = '', key = NULL,"
-    " status = '', tags = '', pinned = 0, forked_from = NULL, created_at = '', last_activity_at = '', due_at = NULL,"
+    "UPDATE {schema}.heads SET version = version + 1, changed_at = greatest(changed_at, now()), data = NULL, tenant = '',"
+    " owner = '', key = NULL, status = '', tags = '', pinned = 0, forked_from = NULL, created_at = '', last_activity_at = '', due_at = NULL,"
     " lease_owner = NULL, lease_until = NULL, lagging = 0, last_event_at = '', open_turn = false, hidden_seq = 0, last_seq = 0,"
     " metadata = NULL, erased_at = %s, removed = %s WHERE session_id = %s AND version = %s"
 )
+_RECEIPT = "SELECT removed FROM {schema}.heads WHERE session_id = %s AND erased_at = %s AND data IS NULL"
+_AT_A_TIME = 500
+_INDEXED = (
+    "SELECT session_id, version, data FROM {schema}.heads WHERE data IS NOT NULL AND session_id > %s"
+    " ORDER BY session_id LIMIT %s"
+)
+_UNINDEX = (
+    "UPDATE {schema}.heads AS h SET version = h.version + 1, changed_at = greatest(h.changed_at, now()), data = n.data,"
+    " lagging = n.lagging FROM unnest(%s::text[], %s::bigint[], %s::text[], %s::integer[])"
+    " AS n(session_id, version, data, lagging) WHERE h.session_id = n.session_id AND h.version = n.version"
+    " RETURNING h.session_id"
+)
+_DROP_DOCS = "DELETE FROM {schema}.docs WHERE session_id = ANY(%s)"
 _EMPTIED = (
     ("events", "events"), ("docs", "search"), ("blobs", "blobs"), ("bindings", "bindings"), ("idempotency", "idempotency_keys"),
 )  # fmt: skip
@@ -70,28 +87,46 @@ class Changes:
                 await more(connection)
             return HeadRow(row.version + 1, after), answer
 
+        lost: StoreUnavailableError | None = None
         for number in range(_TRIES):
             self._heads.forget(session_id)
-            run_work = self._database.changing if more is None else self._database.together
-            done = await run_work(work)
+            try:
+                done = await (
+                    self._database.changing(work) if more is None else self._database.together(work, is_patient=True)
+                )
+            except StoreUnavailableError as error:
+                # Whatever is decided here may be decided once more: what happened already is found so.
+                if error.__cause__ is None or not is_lost(error.__cause__) or number >= _LOST_TRIES:
+                    raise
+                lost, done = error, None
             if done is not None:
                 row, answer = done
                 if row is not None:  # only now is it committed
                     self._heads.keep(session_id, row)
                 return answer
             await pause(min(number, 4))
-        raise gave_up(self._database.url)
+        raise lost or gave_up(self._database.url)
 
     # ---- leases ----------------------------------------------------------------------------------------------------
 
     async def claim(self, session_id: str, *, owner: str, ttl_s: float) -> Lease | None:
         """Return a lease with the next token, or None while another owner's is live."""
+        has_looked = not isinstance(self._clock, ServerClock)
 
-        def decide(row: HeadData) -> tuple[HeadData | None, Lease | None]:
+        def decide(row: HeadData) -> tuple[HeadData | None, Lease | Literal["look"] | None]:
             now_us = self._clock.now_us()
-            return claimed(row, owner=owner, ttl_s=ttl_s, now_us=now_us, liveness=self._liveness) or (None, None)
+            taken = claimed(row, owner=owner, ttl_s=ttl_s, now_us=now_us, liveness=self._liveness)
+            if taken is not None and not has_looked and row.get("lease_owner") not in {None, owner}:
+                return None, "look"  # nobody's lease ends by what this machine believes the time to be
+            return taken or (None, None)
 
-        return await self._change(session_id, decide)
+        answer = await self._change(session_id, decide)
+        if answer == "look":
+            if isinstance(self._clock, ServerClock):
+                await self._clock.look(newest=True)
+            has_looked = True
+            answer = await self._change(session_id, decide)
+        return answer if isinstance(answer, Lease) else None
 
     async def renew(self, lease: Lease) -> Lease:
         """Return the lease with a later expiry."""
@@ -112,12 +147,11 @@ class Changes:
         except SessionNotFoundError:
             return True
 
-    async def set_indexed(self, session_id: str, seq: int, *, back: bool = False) -> None:
-        """Move `indexed_seq` forward, or `back`; a session that is gone is passed over."""
+    async def set_indexed(self, session_id: str, seq: int) -> None:
+        """Move `indexed_seq` forward; a session that is gone is passed over."""
 
         def decide(row: HeadData) -> tuple[HeadData | None, None]:
-            known = row.get("indexed_seq", 0)
-            return ({**row, "indexed_seq": seq}, None) if (known > seq if back else known < seq) else (None, None)
+            return ({**row, "indexed_seq": seq}, None) if row.get("indexed_seq", 0) < seq else (None, None)
 
         try:
             await self._change(session_id, decide)
@@ -139,7 +173,7 @@ class Changes:
 
         async def insert(connection: Connection) -> None:
             await self._require(connection, session_id, lease)
-            await insert_events(connection, self._database, session_id, first_seq=end + 1, records=new, at=_LONG_AGO)
+            await insert_events(connection, self._database, session_id, first_seq=end + 1, records=new, is_shown=False)
 
         await self._database.together(insert)
         return end + len(new)
@@ -169,11 +203,11 @@ class Changes:
         archive: Mapping[str, Any] | None,
     ) -> None:
         """Take events back, out of sight until it is `complete`."""
-        rows = [row_of(session_id, event.seq, event.record) for event in events]
+        rows = [row_of(session_id, event.record, seq=event.seq) for event in events]
 
         async def insert(connection: Connection) -> None:
             await self._require(connection, session_id, lease)
-            await insert_rows(connection, self._database, session_id, rows=rows, at=_LONG_AGO)
+            await insert_rows(connection, self._database, session_id, rows=rows, is_shown=False)
 
         check_reload((await self._heads.found(session_id)).data or {}, lease, events=events)
         if rows:
@@ -226,23 +260,53 @@ class Changes:
                 raise LeaseLostError(session_id=session_id, token=lease.token, current=None)
             return ErasureReceipt(session_id, erased_at, removed)
 
-        self._heads.forget(session_id)
-        receipt = await self._database.together(work)
-        self._heads.forget(session_id)
+        try:
+            receipt = await self._database.together(work, is_patient=True)
+        except StoreUnavailableError as error:
+            if error.__cause__ is None or not is_lost(error.__cause__):
+                raise
+            receipt = await self._erased(session_id, erased_at)
+            if receipt is None:
+                raise
+        finally:
+            self._heads.forget(session_id)
         if receipt is None:
             raise gave_up(self._database.url)
         return receipt
 
+    async def _erased(self, session_id: str, erased_at: str) -> ErasureReceipt | None:
+        """Return the receipt of an erasure whose answer was lost on the way, or None where it did not happen."""
+        rows = await self._database.rows(sql(_RECEIPT, self._database), (session_id, erased_at))
+        return ErasureReceipt(session_id, erased_at, orjson.loads(rows[0][0])) if rows else None
+
     async def drop_index(self) -> None:
-        """Forget every term and set every `indexed_seq` to 0."""
-        empty = sql("DELETE FROM {schema}.docs", self._database)
-        await self._database.changing(lambda connection: run(connection, empty))
+        """Forget every term and set every `indexed_seq` to 0, some sessions at a time and both in one transaction."""
         after = ""
-        text = sql(
-            "SELECT session_id FROM {schema}.heads WHERE data IS NOT NULL AND session_id > %s ORDER BY session_id LIMIT 500",
-            self._database,
-        )
-        while rows := await self._database.rows(text, (after,)):
-            for (session_id,) in rows:
-                await self.set_indexed(session_id, 0, back=True)
+        text = sql(_INDEXED, self._database)
+        while rows := await self._database.rows(text, (after, _AT_A_TIME)):
+            found = {row[0]: HeadRow(row[1], orjson.loads(row[2])) for row in rows}
+            done = await self._database.together(partial(self._unindex, found), is_patient=True) or set()
+            for session_id in found:
+                self._heads.forget(session_id)
+                if session_id not in done:  # somebody changed it at this moment
+                    await self._unindex_one(session_id)
             after = rows[-1][0]
+
+    async def _unindex(self, found: Mapping[str, HeadRow], connection: Connection) -> set[str]:
+        after = {one: {**(row.data or {}), "indexed_seq": 0} for one, row in found.items()}
+        values = (
+            list(after),
+            [row.version for row in found.values()],
+            [orjson.dumps(data).decode() for data in after.values()],
+            [columns_of(data)[COLUMNS.index("lagging")] for data in after.values()],
+        )
+        done = {row[0] for row in await fetch(connection, sql(_UNINDEX, self._database), values)}
+        await run(connection, sql(_DROP_DOCS, self._database), (sorted(done),))
+        return done
+
+    async def _unindex_one(self, session_id: str) -> None:
+        async def drop(connection: Connection) -> None:
+            await run(connection, sql(_DROP_DOCS, self._database), ([session_id],))
+
+        with suppress(SessionNotFoundError):
+            await self._change(session_id, lambda row: ({**row, "indexed_seq": 0}, None), more=drop)

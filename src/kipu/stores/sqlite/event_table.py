@@ -38,7 +38,7 @@ def insert(
     """Add records as the events from `first_seq` on."""
     seq = first_seq
     for record in records:
-        connection.execute(_INSERT, (number, *row_of(session_id, seq, record)))
+        connection.execute(_INSERT, (number, *row_of(session_id, record, seq=seq)))
         seq += 1
 
 
@@ -54,14 +54,14 @@ def adopt(
     """Take in shared events, out of sight."""
     seq = first_seq
     for record in records:
-        connection.execute(_ADOPT, (old_place(number, seq), -number, *row_of(session_id, seq, record)))
+        connection.execute(_ADOPT, (old_place(number, seq), -number, *row_of(session_id, record, seq=seq)))
         seq += 1
 
 
 def bring_back(connection: apsw.Connection, number: int, *, session_id: str, events: Sequence[StoredEvent]) -> None:
     """Take in, out of sight, events that were let go of; those that are there already stay."""
     for seq, _, record in events:
-        connection.execute(_BRING_BACK, (old_place(number, seq), -number, *row_of(session_id, seq, record)))
+        connection.execute(_BRING_BACK, (old_place(number, seq), -number, *row_of(session_id, record, seq=seq)))
 
 
 def old_place(number: int, seq: int) -> int:
