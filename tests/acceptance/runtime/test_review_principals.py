@@ -94,7 +94,7 @@ async def test_session_of_a_tenant_works_end_to_end(tmp_path: Path) -> None:
                     await delivery.settle()
                     await session.refresh()
         assert [outbound.content for outbound in sent] == ["All done."]
-        assert len(await events_of(session, DeliveryEvent)) == 1
+        assert [event.status for event in await events_of(session, DeliveryEvent)] == ["claimed", "sent"]
         results = await events_of(session, ToolResultEvent)
         assert [result.is_error for result in results] == [False, False]
         assert len(await events_of(session, ApprovalRequestEvent)) == 1
