@@ -57,12 +57,16 @@ class ConversionMark:
 
     def __init__(self, path: Path, *, store: str) -> None:
         self.path = mark_path(path)
-        self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            self._lock(store)
-        except BaseException:
-            os.close(self._descriptor)
-            raise
+        while True:
+            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                self._lock(store)
+            except BaseException:
+                os.close(self._descriptor)
+                raise
+            if os.fstat(self._descriptor).st_nlink:
+                break
+            os.close(self._descriptor)  # taken away while we waited: nobody would see what we say on it
         self.said = _read(self._descriptor)
 
     def _lock(self, store: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import subprocess
@@ -317,3 +318,25 @@ async def test_a_full_disk_leaves_the_store_as_it_was(kind: str, disk: Path) -> 
     (disk / "rest").unlink()
     await encrypt(url)
     assert await contents(url) == before
+
+
+async def test_a_mark_that_was_taken_away_is_made_anew(tmp_path: Path) -> None:
+    """Who waits for another's mark and gets it when that one has ended holds one that everybody sees (C20, EN-32)."""
+    first = ConversionMark(tmp_path / "store.db", store="x")
+    waiting = asyncio.create_task(asyncio.to_thread(ConversionMark, tmp_path / "store.db", store="x"))
+    await asyncio.to_thread(_until_waiting, tmp_path / "store.db.converting")
+    first.remove()
+    first.close()
+    second = await waiting
+    second.say(encrypt=True, step="copy")
+    assert (tmp_path / "store.db.converting").exists()
+    with pytest.raises(StoreConvertingError):
+        await open_store(f"sqlite:///{tmp_path}/store.db")
+    second.remove()
+    second.close()
+
+
+def _until_waiting(path: Path) -> None:
+    """Return when this process has the file open twice: once who holds it, once who waits."""
+    while [os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")].count(str(path)) < 2:
+        pass
