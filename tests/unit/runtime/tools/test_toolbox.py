@@ -46,7 +46,7 @@ def test_definitions_only_grow_at_their_end(tmp_path: Path) -> None:
     """Tools that come later stand behind: what a provider has cached stays a prefix (C9)."""
     first, second = Toolbox(default_tools(root=tmp_path)), Toolbox(default_tools(root=tmp_path))
     assert first.definitions() == second.definitions()
-    names = ["read_file", "write_file", "edit_file", "list_dir", "search_files", "read_result"]
+    names = ["read_file", "write_file", "edit_file", "list_dir", "search_files", "read_result", "ask_user"]
     assert first.names == names
     before = first.definitions()
     first.add([NamedTool("zeta"), NamedTool("alpha")])
@@ -71,7 +71,8 @@ def test_every_default_tool_declares_itself_strictly(tmp_path: Path) -> None:
         assert spec.parameters["additionalProperties"] is False
         assert all(value.get("description") or name == "edits" for name, value in spec.parameters["properties"].items())
         writes = spec.name in {"write_file", "edit_file"}
-        assert (spec.default_policy, spec.has_side_effect) == (("ask", True) if writes else ("allow", False))
+        policy = "ask" if writes or spec.name == "ask_user" else "allow"  # to ask is what that tool does
+        assert (spec.default_policy, spec.has_side_effect) == (policy, writes)
         assert spec.is_idempotent == (spec.name != "edit_file")
 
 

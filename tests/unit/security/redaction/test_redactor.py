@@ -12,9 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kipu.errors import ConfigurationError
+from kipu.events.ids import prefixed_id
 from kipu.security.redaction.known import secrets_of_environment
 from kipu.security.redaction.policy import RedactionPolicy
 from kipu.security.redaction.redactor import Redactor
+from kipu.testing.fakes import SeededEntropy
 from tests.unit.security.redaction.secret_samples import samples
 
 REDACTOR = Redactor(known=["Tr0ub4dor&3/zebra ü", "plain-known-value-17"])
@@ -179,3 +181,14 @@ def test_environment_gives_its_secrets_and_not_its_words() -> None:
         "HOME": "/root",
     }
     assert secrets_of_environment(environment) == ["sk-abc-123456"]
+
+
+def test_ids_of_kipu_are_never_taken_for_secrets() -> None:
+    """An id that Kipu minted is kept wherever it stands: as a name, in a value and within text (C15, C21)."""
+    redactor = Redactor()
+    entropy = SeededEntropy(7)
+    for prefix in ("appr", "call", "erasure", "grant", "ledger", "mem", "prop", "sess", "trial", "turn"):
+        for number in range(400):
+            minted = prefixed_id(prefix, 1_790_000_000_000 + number * 977, random=entropy.random_bytes(10))
+            value = {f"grant.{minted}": {"id": minted, "said": f"approved {minted}, see --resume {minted}."}}
+            assert redactor.redact(value, path="/set").value == value
