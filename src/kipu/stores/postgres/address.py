@@ -13,6 +13,10 @@ _OWN = {"schema", "connections", "notify", "prepare", "statement_timeout_s", "du
 # What is for those around the store, and neither its own nor the driver's.
 _OTHERS = {"archive", "encrypt", "chain", "fields"}
 MOST_CONNECTIONS = 64
+_PORT = re.compile(r"[^:]*(:\d*)?|\[[^\]]*\](:\d*)?")
+_NOT_TAKEN_APART = (
+    "it cannot be taken apart; in a name or a password / : @ ? # and % are written as %2F %3A %40 %3F %23 %25"
+)
 DEFAULT_SCHEMA, DEFAULT_CONNECTIONS, DEFAULT_TIMEOUT_S = "kipu", 8, 10.0
 
 
@@ -27,6 +31,11 @@ class Address:
     notify: bool = True
     prepare: bool = True
     statement_timeout_s: float = DEFAULT_TIMEOUT_S
+
+    @property
+    def timeout_ms(self) -> str:
+        """Return how long a statement may take, and a transaction may sleep, as the server's settings have it."""
+        return str(int(self.statement_timeout_s * 1000))
 
     @property
     def channel(self) -> str:
@@ -44,8 +53,10 @@ class Address:
             parts = urlsplit(url)
             settings = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
             shown = _without_password(url)
-        except ValueError as error:
-            raise StoreUrlError(url=re.sub(r"//[^@/]*@", "//…@", url), reason=str(error)) from error
+        except (
+            ValueError
+        ):  # neither it nor its text is shown: what cannot be taken apart may hold the password anywhere
+            raise StoreUrlError(url="postgresql://…", reason=_NOT_TAKEN_APART) from None
         own = {name: settings.pop(name) for name in _OWN & set(settings)}
         for name in _OTHERS & set(settings):
             del settings[name]
@@ -71,6 +82,8 @@ class Address:
 def _without_password(url: str) -> str:
     parts = urlsplit(url)
     user, at, host = parts.netloc.rpartition("@")
+    if not all(_PORT.fullmatch(one) for one in host.split(",")) or "@" in user or "@" in parts.path or parts.fragment:
+        raise ValueError(url)
     shown = f"{user.split(':')[0]}@{host}" if at else host
     settings = [(name, value) for name, value in parse_qsl(parts.query) if name not in {"password", "sslpassword"}]
     return urlunsplit((parts.scheme, shown, parts.path, urlencode(settings, quote_via=quote), ""))

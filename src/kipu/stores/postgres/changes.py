@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 import orjson
 
-from kipu.errors import LeaseLostError, SessionNotFoundError, StoreUnavailableError
+from kipu.errors import KipuError, LeaseLostError, SessionNotFoundError, StoreUnavailableError
 from kipu.ports.clock import Clock
 from kipu.ports.owner import Liveness
 from kipu.ports.store import ErasureReceipt, Lease, Record, StoredEvent
@@ -39,7 +39,8 @@ _DROP_EVENTS = "DELETE FROM {schema}.events WHERE session_id = %s AND seq > %s A
 _DROP_BLOBS = "DELETE FROM {schema}.blobs WHERE session_id = %s AND digest = ANY(%s)"
 _BURY = (
     "UPDATE {schema}.heads SET version = version + 1, changed_at = greatest(changed_at, now()), data = NULL, tenant = '',"
-    " owner = '', key = NULL, status = '', tags = '', pinned = 0, forked_from = NULL, created_at = '', last_activity_at = '', due_at = NULL,"
+    " owner = '', key = NULL, status = '', tags = '', pinned = 0, forked_from = NULL, created_at = '', last_activity_at = '',"
+    " due_at = NULL,"
     " lease_owner = NULL, lease_until = NULL, lagging = 0, last_event_at = '', open_turn = false, hidden_seq = 0, last_seq = 0,"
     " metadata = NULL, erased_at = %s, removed = %s WHERE session_id = %s AND version = %s"
 )
@@ -260,16 +261,23 @@ class Changes:
                 raise LeaseLostError(session_id=session_id, token=lease.token, current=None)
             return ErasureReceipt(session_id, erased_at, removed)
 
-        try:
-            receipt = await self._database.together(work, is_patient=True)
-        except StoreUnavailableError as error:
-            if error.__cause__ is None or not is_lost(error.__cause__):
-                raise
-            receipt = await self._erased(session_id, erased_at)
-            if receipt is None:
-                raise
-        finally:
+        lost: KipuError | None = None
+        for number in range(_LOST_TRIES):
             self._heads.forget(session_id)
+            try:
+                receipt = await self._database.together(work, is_patient=True)
+                break
+            except KipuError as error:
+                known = None if lost is None else await self._erased(session_id, erased_at)
+                if known is not None:
+                    return known
+                if error.__cause__ is None or not is_lost(error.__cause__):
+                    raise
+                lost = error
+                await pause(number)
+        else:
+            raise lost or gave_up(self._database.url)
+        self._heads.forget(session_id)
         if receipt is None:
             raise gave_up(self._database.url)
         return receipt

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import select
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeAlias, TypeVar, cast
 
 import psycopg
+import psycopg.errors
+from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import AsyncConnectionPool
 
 from kipu.errors import StoreClosedError, StoreUnavailableError
@@ -20,9 +25,14 @@ Row: TypeAlias = tuple[Any, ...]
 Connection: TypeAlias = psycopg.AsyncConnection[Row]
 Work: TypeAlias = Callable[[Connection], Awaitable[T]]
 
-WAIT_S = 10.0  # for a connection, and for a server that is away for a moment
+WAIT_S = 10.0  # for a server that does not answer a new connection
 _TRIES = 6
 _PAUSE_S = 0.02
+# How long a pool tries by itself to reach a server; after it, whoever asks next begins anew. Its pauses double, so it is short.
+_RECONNECT_S = 3.0
+# A connection that gives no answer for so many times the statement timeout is cut: its other end may be gone without a word.
+_SILENCE = 3
+_PATIENT = 60  # for what may take long: removing a session of a million events
 
 
 class Database:
@@ -31,12 +41,15 @@ class Database:
     def __init__(self, address: Address) -> None:
         self.address = address
         self._closed = False
+        self._under_way: set[asyncio.Future[Any]] = set()
         self._pool = AsyncConnectionPool(
             address.driver_url,
             kwargs=connection_settings(address),
             min_size=1,
             max_size=address.connections,
-            timeout=WAIT_S,
+            timeout=address.statement_timeout_s,
+            reconnect_timeout=_RECONNECT_S,
+            check=_check_alive,
             open=False,
             name="kipu",
         )
@@ -56,9 +69,8 @@ class Database:
 
     async def connect(self) -> Connection:
         """Return a connection beside the pool, which its caller closes."""
-        settings = {"connect_timeout": int(WAIT_S), **connection_settings(self.address)}
         connect = cast("Callable[..., Awaitable[Connection]]", psycopg.AsyncConnection.connect)
-        return await connect(self.address.driver_url, **settings)
+        return await connect(self.address.driver_url, **connection_settings(self.address))
 
     async def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
         """Return the rows of a statement that only reads; it is asked again where a connection was lost."""
@@ -75,23 +87,28 @@ class Database:
         """
         return await self._seen_through(self._again(work, may_repeat=lambda _error: False))
 
-    async def together(self, work: Work[T]) -> T | None:
-        """Do work that changes something in one transaction, and return what it gives.
+    async def together(self, work: Work[T], *, is_patient: bool = False) -> T | None:
+        """Do work that changes something in one transaction, and return what it gives; `is_patient`: however long it takes.
 
         Whatever it raises rolls everything back; `psycopg.Rollback` does no more than that, and None is returned.
         """
 
         async def inside(connection: Connection) -> T | None:
             async with connection.transaction():
+                if is_patient:
+                    await run(connection, "SELECT set_config('statement_timeout', '0', true)")
+                if not self.address.prepare:  # a pooler keeps no setting between transactions
+                    await run(connection, _NO_SLEEP, (self.address.timeout_ms,))
                 return await work(connection)
             return None
 
-        return await self.changing(inside)
+        never = self._again(inside, may_repeat=lambda _error: False, is_patient=is_patient)
+        return await self._seen_through(never)
 
-    async def _again(self, work: Work[T], *, may_repeat: Callable[[Exception], bool]) -> T:
+    async def _again(self, work: Work[T], *, may_repeat: Callable[[Exception], bool], is_patient: bool = False) -> T:
         for number in range(_TRIES):
             try:
-                async with self._connection() as connection:
+                async with self._connection(is_patient=is_patient) as connection:
                     return await work(connection)
             except Exception as error:
                 if number == _TRIES - 1 or not (isinstance(error, TRY_AGAIN) or may_repeat(error)):
@@ -100,15 +117,27 @@ class Database:
         raise AssertionError
 
     @asynccontextmanager
-    async def _connection(self) -> AsyncIterator[Connection]:
+    async def _connection(self, *, is_patient: bool) -> AsyncIterator[Connection]:
         if self._closed:
             raise StoreClosedError(store=self.url)
+        limit_s = self.address.statement_timeout_s * (_PATIENT if is_patient else _SILENCE)
         async with self._pool.connection() as connection:
-            yield connection
+            watch = asyncio.get_running_loop().call_later(limit_s, _cut, connection)
+            try:
+                yield connection
+            except psycopg.errors.ReadOnlySqlTransaction:
+                await (
+                    connection.close()
+                )  # it leads to a server that is primary no more; another one may have taken over
+                raise
+            finally:
+                watch.cancel()
 
     async def _seen_through(self, work: Coroutine[Any, Any, T]) -> T:
         """Return what the work gives. A cancelled caller gets it too where it happened, and is cancelled at its next await."""
         task = asyncio.ensure_future(work)
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
         cancelled: asyncio.CancelledError | None = None
         while not task.done():
             try:
@@ -132,20 +161,56 @@ class Database:
         return outcome
 
     async def close(self) -> None:
-        """Close every connection."""
+        """Let what is under way end, and close every connection."""
         self._closed = True
+        if self._under_way:
+            await asyncio.wait(self._under_way, timeout=WAIT_S)
         await self._pool.close(timeout=WAIT_S)
 
 
 def connection_settings(address: Address) -> dict[str, Any]:
-    """Return what every connection is made with. A pooler between cannot keep what is set for a session, so nothing is then."""
-    settings: dict[str, Any] = {"autocommit": True, "application_name": "kipu"}
+    """Return what every connection is made with, beside what the URL says.
+
+    A pooler between cannot keep what is set for a connection, so with `prepare=off` nothing is.
+    """
+    given = conninfo_to_dict(address.driver_url)
+    settings: dict[str, Any] = {"autocommit": True, "prepare_threshold": 1 if address.prepare else None}
+    settings |= {name: value for name, value in _DEFAULTS.items() if name not in given}
     if address.prepare:
-        settings["options"] = f"-c statement_timeout={int(address.statement_timeout_s * 1000)}"
-        settings["prepare_threshold"] = 1
-    else:
-        settings["prepare_threshold"] = None
+        limits = " ".join(f"-c {name}={address.timeout_ms}" for name in _LIMITS)
+        settings["options"] = f"{given.get('options', '')} {limits}".strip()
     return settings
+
+
+_LIMITS = ("statement_timeout", "idle_in_transaction_session_timeout")
+_NO_SLEEP = "SELECT set_config('idle_in_transaction_session_timeout', %s, true)"
+_DEFAULTS = {
+    "application_name": "kipu",
+    "connect_timeout": int(WAIT_S),
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
+
+
+async def _check_alive(connection: Connection) -> None:
+    """Raise where the server has ended a connection while it lay idle: nothing is to be read of one that lives."""
+    poller = select.poll()
+    poller.register(connection.pgconn.socket, select.POLLIN | select.POLLHUP)
+    if poller.poll(0):
+        try:
+            connection.pgconn.consume_input()
+            connection.pgconn.consume_input()  # the first may read the farewell, and only the second the end
+        except psycopg.Error:
+            await connection.close()
+            raise
+
+
+def _cut(connection: Connection) -> None:
+    """End a connection that gives no answer, so that whoever waits for it goes on."""
+    with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.pgconn.socket)) as line:
+        line.shutdown(socket.SHUT_RDWR)
 
 
 async def fetch(connection: Connection, sql: str, values: Sequence[Any] = ()) -> list[Row]:

@@ -12,6 +12,7 @@ from psycopg_pool import PoolClosed, PoolTimeout, TooManyRequests
 from kipu.errors import (
     InputError,
     KipuError,
+    StoreClosedError,
     StoreCorruptError,
     StoreFullError,
     StoreReadOnlyError,
@@ -22,14 +23,16 @@ from kipu.errors import (
 TRY_AGAIN = (errors.SerializationFailure, errors.DeadlockDetected)
 # The connection is gone: whether a statement that was under way has happened is not known.
 LOST = (psycopg.OperationalError, psycopg.InterfaceError)
+# No connection was given, so nothing can have happened; the pool's errors are the driver's by their class.
+NOT_GIVEN = (PoolTimeout, TooManyRequests, PoolClosed)
 
 
 def is_lost(error: BaseException) -> bool:
     """Return True where the connection went, so that nobody knows whether the statement happened."""
     if isinstance(error, psycopg.Error) and error.sqlstate is not None:
-        # Class 57P is the server going down, 08 a connection that broke.
-        return error.sqlstate.startswith(("57P", "08"))
-    return isinstance(error, LOST)
+        # Class 57P is the server going down, 08 a connection that broke, 25P03 one that slept within a transaction.
+        return error.sqlstate.startswith(("57P", "08", "25P03"))
+    return isinstance(error, LOST) and not isinstance(error, NOT_GIVEN)
 
 
 def translate(error: Exception, *, store: str) -> KipuError | None:
@@ -45,7 +48,7 @@ def translate(error: Exception, *, store: str) -> KipuError | None:
     if isinstance(error, (PoolTimeout, TooManyRequests)):
         return StoreUnavailableError(store=store, reason="every connection is in use, or none can be made")
     if isinstance(error, PoolClosed):
-        return StoreUnavailableError(store=store, reason="its connections are closed")
+        return StoreClosedError(store=store)
     if isinstance(error, psycopg.DataError):
         return InputError(reason=f"the server cannot keep it: {_text(error)}")
     if isinstance(error, errors.QueryCanceled):

@@ -1,14 +1,16 @@
 """Following every session at once, though nothing numbers the commits of all of them.
 
 No number that is given before a commit says in which order commits come to be seen. So what is looked at again is a stretch of
-the server's time that is longer than any statement may take: whatever began before it has ended, and what was given of a session
-is remembered by its seq.
+the server's time: it begins before every transaction that was still under way at the look before, and at least some seconds back.
+What was given of a session is remembered by its seq. Within a session times never go back (`heads.UPDATE`), so that its new events
+are its last ones.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from kipu.stores.event_row import FIELDS, event_of
 from kipu.stores.follow import FollowPage
@@ -18,11 +20,24 @@ from kipu.stores.postgres.heads import sql
 _FIELDS = ", ".join(f"e.{name}" for name in FIELDS)
 MARGIN_S = 5.0
 _PAGE = 1_000
-_CHANGED = (
-    "SELECT now(), h.session_id, h.last_seq, h.changed_at FROM {schema}.heads AS h"
-    " WHERE h.changed_at > %s::timestamptz AND h.data IS NOT NULL"
+_FIRST_LOOK = 64  # of a session that was quiet: so many of its last events are looked at, then eight times as many
+# A transaction that has a number may commit; one of ours may still be given one. A standby and other roles' are not told.
+_SETTLED = (
+    "(SELECT least(now() - %s * interval '1 second', min(a.xact_start) - interval '1 millisecond')"
+    " FROM pg_catalog.pg_stat_activity AS a WHERE a.xact_start IS NOT NULL AND a.pid <> pg_backend_pid()"
+    " AND (a.backend_xid IS NOT NULL OR a.application_name = 'kipu' AND a.state <> 'idle'))"
 )
-_NOW = "SELECT now()"
+_BEGIN = f"SELECT {_SETTLED}"
+_CHANGED = (
+    f"SELECT s.at, h.session_id, h.last_seq, h.changed_at FROM {_SETTLED} AS s(at)"
+    " LEFT JOIN {schema}.heads AS h ON h.changed_at > %s::timestamptz AND h.data IS NOT NULL"
+)
+_QUIET = (
+    "SELECT s.session_id, b.first, b.looked < %s OR b.reached FROM unnest(%s::text[], %s::bigint[]) AS s(session_id, until)"
+    " CROSS JOIN LATERAL (SELECT min(n.seq) AS first, count(*) AS looked, bool_or(n.at <= %s::timestamptz) AS reached"
+    " FROM (SELECT e.seq, e.at FROM {schema}.events AS e WHERE e.session_id = s.session_id AND e.seq <= s.until"
+    " ORDER BY e.seq DESC LIMIT %s) AS n) AS b"
+)
 _NEW = (
     f"SELECT e.session_id, {_FIELDS} FROM unnest(%s::text[], %s::bigint[], %s::bigint[]) AS s(session_id, after, until)"
     " JOIN {schema}.events AS e ON e.session_id = s.session_id AND e.seq > s.after AND e.seq <= s.until"
@@ -37,17 +52,17 @@ class Everything:
     def __init__(self, database: Database, *, types: AbstractSet[str] | None) -> None:
         self._database = database
         self._types = None if types is None else sorted(types)
-        self._overlap = timedelta(seconds=database.address.statement_timeout_s + MARGIN_S)
+        self._overlap_s = database.address.statement_timeout_s + MARGIN_S
         self._seen: dict[str, int] = {}
         self._floor: datetime | None = None
+        self._next_floor: datetime | None = None
 
     async def begin(self) -> None:
         """Begin: what was committed before is no news."""
         if self._floor is not None:
             return
-        now: datetime = (await self._database.rows(_NOW))[0][0]
-        floor = now - self._overlap
-        rows = await self._database.rows(sql(_CHANGED, self._database), (floor,))
+        floor: datetime = (await self._database.rows(_BEGIN, (self._overlap_s,)))[0][0]
+        _, rows = await self._changed(floor)
         if self._floor is None:
             self._floor, self._seen = floor, {session_id: last_seq for _, session_id, last_seq, _ in rows}
 
@@ -55,7 +70,7 @@ class Everything:
         """Return events that nobody has been given yet."""
         await self.begin()
         floor = self._floor
-        rows = await self._database.rows(sql(_CHANGED, self._database), (floor,))
+        settled, rows = await self._changed(floor)
         grown = {row[1]: row[2] for row in rows if row[2] > self._seen.get(row[1], 0)}
         found = await self._new(grown, floor) if grown else []
         more = len(found) == _PAGE
@@ -63,17 +78,42 @@ class Everything:
             last_id, last_seq = found[-1][0], found[-1][1]
             grown = {one: seq for one, seq in grown.items() if one < last_id} | {last_id: last_seq}
         self._seen.update(grown)
-        if rows and not more:
-            self._move(rows[0][0] - self._overlap, {row[1]: row[3] for row in rows})
+        if not more:
+            self._move(settled, {row[1]: row[3] for row in rows})
         events = (event_of(row[0], row[1:]) for row in found)
         return FollowPage([event for event in events if event is not None], None, more)
 
-    async def _new(self, grown: dict[str, int], floor: datetime | None) -> list[Row]:
-        after = [self._seen.get(session_id, 0) for session_id in grown]
+    async def _changed(self, floor: datetime | None) -> tuple[datetime, list[Row]]:
+        """Return up to which time all is over, as of now, and the sessions that changed after `floor`."""
+        rows = await self._database.rows(sql(_CHANGED, self._database), (self._overlap_s, floor))
+        return rows[0][0], [row for row in rows if row[1] is not None]
+
+    async def _new(self, grown: Mapping[str, int], floor: datetime | None) -> list[Row]:
+        quiet = await self._quiet({one: until for one, until in grown.items() if one not in self._seen}, floor)
+        after = [self._seen.get(one, quiet.get(one, 0)) for one in grown]
         values = (list(grown), after, list(grown.values()), floor, self._types, self._types, _PAGE)
         return await self._database.rows(sql(_NEW, self._database), values)
 
-    def _move(self, floor: datetime, changed: dict[str, datetime]) -> None:
-        """Look from a later time on, and forget sessions that did not change since: what they had was given."""
-        self._floor = floor
-        self._seen = {one: seq for one, seq in self._seen.items() if one in changed and changed[one] > floor}
+    async def _quiet(self, unknown: dict[str, int], floor: datetime | None) -> dict[str, int]:
+        """Return a seq of each session before which nothing is new, without reading through all of it."""
+        found: dict[str, int] = {}
+        count = _FIRST_LOOK
+        while unknown:
+            values = (count, list(unknown), list(unknown.values()), floor, count)
+            for session_id, first, is_enough in await self._database.rows(sql(_QUIET, self._database), values):
+                if is_enough:
+                    found[session_id] = (first or 1) - 1
+            unknown = {one: until for one, until in unknown.items() if one not in found}
+            count *= 8
+        return found
+
+    def _move(self, settled: datetime, changed: Mapping[str, datetime]) -> None:
+        """Look from a later time on, and forget sessions that did not change since: what they had was given.
+
+        A transaction may have ended between the look's snapshot and its question who is under way: so the answer counts from the
+        next look on.
+        """
+        if self._next_floor is not None and (self._floor is None or self._next_floor > self._floor):
+            self._floor = floor = self._next_floor
+            self._seen = {one: seq for one, seq in self._seen.items() if one in changed and changed[one] > floor}
+        self._next_floor = settled

@@ -24,8 +24,9 @@ _CASTS = {
 _CASTS |= {"pinned": "%s::integer", "lagging": "%s::integer"}
 _VALUES = tuple(_CASTS.get(name, "%s::text") for name in _OWN)
 LOAD = "SELECT version, data FROM {schema}.heads WHERE session_id = %s"
+# A transaction that waited began before the one it waited for: its time is not to be the later one's (following.py).
 UPDATE = (
-    "UPDATE {schema}.heads SET version = version + 1, changed_at = now(), "
+    "UPDATE {schema}.heads SET version = version + 1, changed_at = greatest(changed_at, now()), "
     + ", ".join(f"{name} = {value}" for name, value in zip(_OWN, _VALUES, strict=True))
     + " WHERE session_id = %s AND version = %s"
 )

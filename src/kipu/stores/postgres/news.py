@@ -37,7 +37,9 @@ class News:
         self._gathering: asyncio.Task[None] | None = None
         self._listening: asyncio.Task[None] | None = None
         self._sending: Connection | None = None
+        self._connecting = asyncio.Lock()
         self._is_heard = False
+        self._is_closed = False
         self._heard = asyncio.Event()
 
     @property
@@ -55,34 +57,42 @@ class News:
     def committed(self, types: AbstractSet[str] | None) -> None:
         """Tell of a commit with events of these types, or with nobody knows which."""
         self._announcer.announce(types)
-        if not self._database.address.notify:
+        if self._is_closed or not self._database.address.notify:
             return
         self._types |= {_ALL} if types is None else types
         if self._gathering is None and self._types:
             self._gathering = asyncio.create_task(self._send_soon())
 
     async def _send_soon(self) -> None:
-        await asyncio.sleep(GATHER_S)
-        types, self._types = self._types, set()
-        self._gathering = None
         try:
-            for payload in _payloads(types):
-                await self._send(payload)
-        except (psycopg.Error, OSError) as error:
-            self._sending = None
+            while self._types:
+                await asyncio.sleep(GATHER_S)
+                types, self._types = self._types, set()
+                for payload in _payloads(types):
+                    await self._send(payload)
+        except (psycopg.Error, OSError, TimeoutError) as error:
             logger.debug("a notice was not sent: %s", error)
+        finally:
+            self._gathering = None
 
     async def _send(self, payload: str) -> None:
-        if self._sending is None or self._sending.closed:
-            self._sending = await self._database.connect()
-        await run(self._sending, "SELECT pg_notify(%s, %s)", (self._database.address.channel, payload))
+        async with self._connecting:
+            if self._sending is None or self._sending.closed:
+                self._sending = await self._database.connect()
+            try:
+                async with asyncio.timeout(_PROOF_S):
+                    await run(self._sending, "SELECT pg_notify(%s, %s)", (self._database.address.channel, payload))
+            except BaseException:
+                sending, self._sending = self._sending, None
+                await sending.close()
+                raise
 
     async def _listen_for_ever(self) -> None:
         while True:
             if self._database.address.notify:
                 try:
                     await self._listen()
-                except (psycopg.Error, OSError) as error:
+                except (psycopg.Error, OSError, TimeoutError) as error:
                     logger.debug("notices are not heard for now: %s", error)
                 self._is_heard = False
             # What was missed meanwhile is found by looking.
@@ -115,13 +125,13 @@ class News:
 
     async def close(self) -> None:
         """Send what was gathered, and stop listening."""
+        self._is_closed = True
         if self._gathering is not None:
-            with suppress(asyncio.CancelledError):
-                await self._gathering
-        if self._listening is not None:
-            self._listening.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._listening
+            await asyncio.wait([self._gathering], timeout=_PROOF_S)
+        for task in (self._gathering, self._listening):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
         if self._sending is not None:
             await self._sending.close()
 

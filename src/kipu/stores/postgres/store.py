@@ -185,6 +185,8 @@ class PostgresStore:
 
     def _begun(self, beginning: asyncio.Future[None]) -> None:
         self._beginning.discard(beginning)
+        if not beginning.cancelled():
+            beginning.exception()  # whoever follows begins anew, and is told then
 
     # ---- searching -------------------------------------------------------------------------------------------------
 
@@ -309,6 +311,8 @@ class PostgresStore:
         if not self._closed:
             self._closed = True
             self._announcer.close()
+            for beginning in self._beginning:
+                beginning.cancel()
             await self._news.close()
             await self._database.close()
 
