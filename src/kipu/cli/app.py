@@ -66,6 +66,7 @@ _MODULES = {
     "unarchive": "archiving",
     "gc": "collecting",
     "worker": "working",
+    "store": "upkeep",
     "erase": "erasing",
     "receipts": "erasing",
     "hold": "erasing",

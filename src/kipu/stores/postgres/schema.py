@@ -8,7 +8,16 @@ is never used again.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
+
+
+class Migration(NamedTuple):
+    """How tables come to a format: `widen` leaves the release before working, `narrow` waits until none of it runs."""
+
+    format: int
+    widen: tuple[str, ...]
+    narrow: tuple[str, ...] = ()
+
 
 FORMAT: Final = 1
 """What this version writes. `oldest` in `meta` is the oldest version that may still write to the tables as they are."""
@@ -79,5 +88,7 @@ TABLES = ("CREATE SCHEMA IF NOT EXISTS {schema}", *(line for script in _SCRIPTS 
 FILL_META = """
 INSERT INTO {schema}.meta(name, value) VALUES ('kind', 'kipu'), ('format', %s), ('oldest', %s) ON CONFLICT DO NOTHING
 """
+MIGRATIONS: Final[tuple[Migration, ...]] = ()
+"""The steps from format 1 on, in their order. What they add is also in `TABLES`, for schemas that are new."""
 READ_META = "SELECT name, value FROM {schema}.meta"
 HAS_META = "SELECT to_regclass(%s) IS NOT NULL"

@@ -1,0 +1,89 @@
+"""The tables of a schema: made, looked at, and brought on in two phases."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from kipu.errors import NewerFormatError
+from kipu.stores.postgres.address import Address
+from kipu.stores.postgres.database import connection_settings
+from kipu.stores.postgres.schema import Migration
+from kipu.stores.postgres.upkeep import check, migrate, opened
+from tests.acceptance.postgres import kit
+from tests.acceptance.postgres.kit import ask, begin, log, record
+from tests.servers import fresh_schema, postgres_url
+
+WIDER = Migration(
+    2,
+    widen=("ALTER TABLE {schema}.heads ADD COLUMN IF NOT EXISTS mood text NOT NULL DEFAULT ''",),
+    narrow=("ALTER TABLE {schema}.heads ALTER COLUMN mood DROP DEFAULT",),
+)
+
+
+async def kipu(*words: str, home: Path) -> tuple[int, str, str]:
+    """Run a command and return how it ended and what it said."""
+    command = [str(Path(sys.executable).with_name("kipu")), *words]
+    pipes, environment = asyncio.subprocess.PIPE, {**os.environ, "HOME": str(home)}
+    process = await asyncio.create_subprocess_exec(*command, stdout=pipes, stderr=pipes, env=environment, cwd=home)
+    said = await process.communicate()
+    return process.returncode or 0, said[0].decode(), said[1].decode()
+
+
+async def test_store_command_makes_checks_and_migrates(tmp_path: Path) -> None:
+    """`kipu store check` finds no tables and ends with 1, `init` makes them, and then it ends with 0 (B54, PG-20)."""
+    url = fresh_schema(postgres_url())
+    code, said, _ = await kipu("store", "check", "--store", url, home=tmp_path)
+    assert (code, "run `kipu store init`" in said) == (1, True)
+    assert await ask(url, f"SELECT count(*) FROM pg_namespace WHERE nspname = '{Address.parse(url).schema}'") == [(0,)]
+    assert (await kipu("store", "init", "--store", url, home=tmp_path))[0] == 0
+    code, said, _ = await kipu("store", "check", "--json", "--store", url, home=tmp_path)
+    answer = json.loads(said)
+    assert (code, answer["is_sound"], answer["format"], answer["missing"]) == (0, True, 1, [])
+    code, _, told = await kipu("store", "migrate", "--store", url, home=tmp_path)
+    assert (code, "nothing to do" in told) == (0, True)
+    await ask(url, f'DROP INDEX "{Address.parse(url).schema}".heads_due')
+    code, said, _ = await kipu("store", "--store", url, home=tmp_path)
+    assert (code, "missing: heads_due" in said) == (1, True)
+
+
+async def test_tables_change_in_two_phases_while_the_release_before_runs() -> None:
+    """Widened by many at once, each step is done once and the release before writes on; narrowed, it only reads (C25, PG-20)."""
+    url = fresh_schema(postgres_url())
+    async with kit.opened(url) as before:
+        await begin(before, "one")
+        database = await opened(url)
+        done = await asyncio.gather(*(migrate(database, migrations=[WIDER]) for _ in range(4)))
+        assert sorted(done) == [[], [], [], [2]]
+        assert (await check(database)).is_sound
+        await before.append("one", [record("widened")])
+        await begin(before, "two")
+        assert await migrate(database, narrow=True, migrations=[WIDER]) == [2]
+        assert not (await check(database)).is_sound
+        await database.close()
+    async with kit.opened(url) as before:
+        assert len(await log(before, "one")) == 2
+        with pytest.raises(NewerFormatError):
+            await before.append("one", [record("narrowed")])
+
+
+def test_url_gives_the_driver_what_is_not_kipus_own() -> None:
+    """What libpq knows goes through as it is and wins over what Kipu would set; Kipu's own does not (PG-1)."""
+    address = Address.parse(
+        "postgresql://me@h1:5432,h2:5433/db?sslmode=verify-full&connect_timeout=3&schema=x&connections=3&application_name=a"
+    )
+    assert address.driver_url == (
+        "postgresql://me@h1:5432,h2:5433/db?sslmode=verify-full&connect_timeout=3&application_name=a"
+    )
+    assert (address.schema, address.connections) == ("x", 3)
+    settings = connection_settings(address)
+    assert not {"connect_timeout", "application_name"} & set(settings)
+    assert "statement_timeout=10000" in settings["options"]
+    plain = connection_settings(Address.parse("postgresql://h/db?prepare=off&options=-csearch_path%3Dx"))
+    assert "options" not in plain
+    assert plain["prepare_threshold"] is None
