@@ -62,7 +62,7 @@ async def chatter(store: PostgresStore, *, for_s: float) -> None:
 
 
 async def test_transaction_that_ends_late_is_no_news_missed() -> None:
-    """What a transaction began to write long ago and commits now reaches whoever follows everything, once (C13, PG-15)."""
+    """What a transaction began to write long ago and commits now reaches whoever follows everything, once (C1, PG-15)."""
     url = fresh_schema(postgres_url(), statement_timeout_s="1")
     schema = Address.parse(url).schema
     async with opened(url) as store, opened(url) as other:
@@ -91,7 +91,7 @@ async def test_transaction_that_ends_late_is_no_news_missed() -> None:
 
 
 async def test_quiet_session_is_heard_of_once_and_from_its_end() -> None:
-    """A long session that was quiet beyond what is remembered gives only its new events, however many at once (C13, PG-15)."""
+    """A long session that was quiet beyond what is remembered gives only its new events, however many at once (C1, PG-15)."""
     url = fresh_schema(postgres_url(), statement_timeout_s="1")
     async with opened(url) as store, opened(url) as other:
         await begin(store, "chatter")

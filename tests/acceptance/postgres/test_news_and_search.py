@@ -11,7 +11,7 @@ from tests.servers import fresh_schema, postgres_url
 
 
 async def test_notices_name_types_and_losing_them_costs_a_moment() -> None:
-    """A commit is told on the channel by its types; followers whose listening line was ended see it all the same (C13, PG-18)."""
+    """A commit is told on the channel by its types; followers whose listening line was ended see it all the same (C1, PG-18)."""
     url = fresh_schema(postgres_url())
     async with opened(url) as one, opened(url) as two, await raw(url) as listening:
         assert one.describe().notes == ()
@@ -28,7 +28,7 @@ async def test_notices_name_types_and_losing_them_costs_a_moment() -> None:
 
 
 async def test_search_finds_what_the_index_itself_cannot_hold() -> None:
-    """A term beyond 256 places, one of 300 letters, and a phrase among 60 000 terms are found, and no false phrase (B23, PG-19)."""
+    """A term beyond 256 places, one of 300 letters, and a phrase among 60 000 terms are found, and no false phrase (PG-19)."""
     long_term = "x" * 300
     many = [f"t{number}" for number in range(60_000)]
     terms = (*["again"] * 400, "after", *many, long_term, "the", "end")

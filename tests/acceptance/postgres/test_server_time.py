@@ -16,7 +16,7 @@ FIVE_MINUTES_S = 300
 
 @pytest.mark.parametrize("off_s", [FIVE_MINUTES_S, -FIVE_MINUTES_S])
 async def test_clock_of_a_machine_decides_about_no_lease(off_s: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store on a machine whose clock is 5 minutes off takes no live lease, and takes one that has ended (C12, PG-13)."""
+    """A store on a machine whose clock is 5 minutes off takes no live lease, and takes one that has ended (B61, PG-13)."""
     url = fresh_schema(postgres_url())
     async with opened(url) as right:
         await begin(right, "one")
@@ -34,7 +34,7 @@ async def test_clock_of_a_machine_decides_about_no_lease(off_s: int, monkeypatch
 
 
 async def test_server_is_asked_before_a_lease_is_taken_from_another() -> None:
-    """A clock that ran ahead since its last look takes no live lease: the server is asked first (C12, PG-14)."""
+    """A clock that ran ahead since its last look takes no live lease: the server is asked first (B61, PG-14)."""
     url = fresh_schema(postgres_url())
     ahead_s = [FIVE_MINUTES_S, 0]  # at the first look, and at every later one
 

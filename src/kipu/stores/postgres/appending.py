@@ -109,7 +109,7 @@ class Appender:
         """
 
         async def work(connection: Connection) -> _Draft | Appended:
-            rows = await fetch(connection, sql(_HOLD, self._database), (request.session_id,))
+            rows = await fetch(connection, sql(_HOLD, self._database), values=(request.session_id,))
             row = HeadRow(0, None)
             if rows:
                 row = HeadRow(rows[0][0], None if rows[0][1] is None else orjson.loads(rows[0][1]))
@@ -206,7 +206,7 @@ class Appender:
     async def _rows(self, text: str, values: Sequence[Any], *, over: Connection | None = None) -> list[tuple[Any, ...]]:
         """Read over the connection that is held already, if one is: whoever waits for a second one may wait for himself."""
         statement = sql(text, self._database)
-        return await (self._database.rows(statement, values) if over is None else fetch(over, statement, values))
+        return await (self._database.rows(statement, values) if over is None else fetch(over, statement, values=values))
 
     # ---- writing ---------------------------------------------------------------------------------------------------
 
@@ -237,7 +237,7 @@ class Appender:
         if known is None and request.idempotency_key is not None:
             values = (request.idempotency_key.encode(), self._clock.now_us() - _RETENTION_US)
             forget = sql(_FORGET_KEY, self._database)
-            await self._database.changing(lambda connection: run(connection, forget, values))
+            await self._database.changing(lambda connection: run(connection, forget, values=values))
         return known
 
     async def _in_one(self, connection: Connection, draft: _Draft) -> int:
@@ -250,7 +250,7 @@ class Appender:
             values += row_of(request.session_id, record, seq=draft.first_seq + number)
         if request.idempotency_key is not None:
             values += [request.idempotency_key.encode(), draft.first_seq, draft.after["last_seq"], draft.now_us]
-        rows = await fetch(connection, sql(text, self._database), values)
+        rows = await fetch(connection, sql(text, self._database), values=values)
         return int(rows[0][0])
 
     def _head_values(self, draft: _Draft) -> tuple[Any, ...]:
@@ -263,9 +263,11 @@ class Appender:
         """Write a batch by several statements of one transaction."""
         request, session_id = draft.request, draft.request.session_id
         text = head_rows.INSERT if draft.row.data is None else head_rows.UPDATE
-        if not await run(connection, sql(text, self._database), self._head_values(draft)):
+        if not await run(connection, sql(text, self._database), values=self._head_values(draft)):
             raise Rollback  # the head, or the binding, is not what it was
-        await insert_events(connection, self._database, session_id, first_seq=draft.first_seq, records=request.records)
+        await insert_events(
+            connection, self._database, session_id=session_id, first_seq=draft.first_seq, records=request.records
+        )
         if request.idempotency_key is not None:
             values = (
                 request.idempotency_key.encode(),
@@ -274,7 +276,7 @@ class Appender:
                 draft.after["last_seq"],
                 draft.now_us,
             )
-            await run(connection, sql(f"{_REMEMBER} VALUES (%b, %s, %s, %s, %s)", self._database), values)
+            await run(connection, sql(f"{_REMEMBER} VALUES (%b, %s, %s, %s, %s)", self._database), values=values)
         if request.bind is not None:
             await self._bind(connection, request)
         await follow_members(connection, self._database, before=draft.before, after=draft.after)
@@ -288,11 +290,11 @@ class Appender:
             taken = await run(
                 connection,
                 sql(f"{_BIND} ON CONFLICT DO NOTHING", self._database),
-                (bind.key.encode(), request.session_id),
+                values=(bind.key.encode(), request.session_id),
             )
         else:
             values = (request.session_id, bind.key.encode(), bind.expected)
-            taken = await run(connection, sql(_REBIND, self._database), values)
+            taken = await run(connection, sql(_REBIND, self._database), values=values)
         if not taken:
             raise Rollback  # the head, or the binding, is not what it was
 
@@ -301,7 +303,7 @@ class Appender:
         self._keyed += 1
         if self._keyed % _PRUNE_EVERY == 0:
             text, values = sql(_PRUNE, self._database), (now_us - _RETENTION_US,)
-            await self._database.changing(lambda connection: run(connection, text, values))
+            await self._database.changing(lambda connection: run(connection, text, values=values))
 
     async def bind(self, key: str, session_id: str, *, expected: str | None) -> None:
         """Make a key lead to a session if it leads to `expected`. Raises: SessionNotFoundError, ConflictError."""
@@ -316,7 +318,7 @@ class Appender:
         was_lost = False
         for number in range(_TRIES):
             try:
-                taken = await self._database.changing(lambda connection: run(connection, statement, values))
+                taken = await self._database.changing(lambda connection: run(connection, statement, values=values))
             except StoreUnavailableError as error:
                 if not _is_open(error) or number == _TRIES - 1:
                     raise
@@ -343,22 +345,22 @@ def _is_taken(error: KipuError) -> bool:
 async def insert_events(
     connection: Connection,
     database: Database,
-    session_id: str,
     *,
+    session_id: str,
     first_seq: int,
     records: Sequence[Record],
     is_shown: bool = True,
 ) -> None:
     """Insert events from `first_seq` on, however many; of those that are out of sight for now, some may be there already."""
     rows = [row_of(session_id, record, seq=seq) for seq, record in enumerate(records, first_seq)]
-    await insert_rows(connection, database, session_id, rows=rows, is_shown=is_shown)
+    await insert_rows(connection, database, session_id=session_id, rows=rows, is_shown=is_shown)
 
 
 async def insert_rows(
     connection: Connection,
     database: Database,
-    session_id: str,
     *,
+    session_id: str,
     rows: Sequence[tuple[Any, ...]],
     is_shown: bool = True,
 ) -> None:
@@ -371,7 +373,9 @@ async def insert_rows(
         f"INSERT INTO {{schema}}.events(session_id, {', '.join(FIELDS)}, at) SELECT h.session_id, e.*, {at}"
         f" FROM {{schema}}.heads AS h, unnest({arrays}) AS e WHERE h.session_id = %s{again}"
     )
-    await run(connection, sql(text, database), (*[list(column) for column in zip(*rows, strict=True)], session_id))
+    await run(
+        connection, sql(text, database), values=(*[list(column) for column in zip(*rows, strict=True)], session_id)
+    )
 
 
 @cache

@@ -82,7 +82,7 @@ class Changes:
             after, answer = decide(row.data)
             if after is None:
                 return None, answer
-            if not await run(connection, text, (*row_values(after), session_id, row.version)):
+            if not await run(connection, text, values=(*row_values(after), session_id, row.version)):
                 return None
             if more is not None:
                 await more(connection)
@@ -174,7 +174,9 @@ class Changes:
 
         async def insert(connection: Connection) -> None:
             await self._require(connection, session_id, lease)
-            await insert_events(connection, self._database, session_id, first_seq=end + 1, records=new, is_shown=False)
+            await insert_events(
+                connection, self._database, session_id=session_id, first_seq=end + 1, records=new, is_shown=False
+            )
 
         await self._database.together(insert)
         return end + len(new)
@@ -187,8 +189,8 @@ class Changes:
         async def remove(connection: Connection) -> None:
             base = (await self._heads.load(session_id, connection=connection)).data or {}
             values = (session_id, base.get("base_seq", 0), until)
-            await run(connection, sql(_DROP_EVENTS, self._database), values)
-            await run(connection, sql(_DROP_BLOBS, self._database), (session_id, list(blobs)))
+            await run(connection, sql(_DROP_EVENTS, self._database), values=values)
+            await run(connection, sql(_DROP_BLOBS, self._database), values=(session_id, list(blobs)))
 
         await self._change(
             session_id, lambda row: (let_go(row, lease, until=until, archive=archive), None), more=remove
@@ -208,7 +210,7 @@ class Changes:
 
         async def insert(connection: Connection) -> None:
             await self._require(connection, session_id, lease)
-            await insert_rows(connection, self._database, session_id, rows=rows, is_shown=False)
+            await insert_rows(connection, self._database, session_id=session_id, rows=rows, is_shown=False)
 
         check_reload((await self._heads.found(session_id)).data or {}, lease, events=events)
         if rows:
@@ -235,7 +237,7 @@ class Changes:
             current = None if row.data is None else row.data.get("lease_token", 0)
             raise LeaseLostError(session_id=session_id, token=lease.token, current=current)
         values = (*row_values(row.data), session_id, row.version)
-        if not await run(connection, sql(head_rows.UPDATE, self._database), values):
+        if not await run(connection, sql(head_rows.UPDATE, self._database), values=values):
             raise LeaseLostError(session_id=session_id, token=lease.token, current=None)
         self._heads.forget(session_id)
 
@@ -254,10 +256,10 @@ class Changes:
             removed = {"heads": 1}
             for table, name in _EMPTIED:
                 text = sql(f"DELETE FROM {{schema}}.{table} WHERE session_id = %s", self._database)
-                removed[name] = await run(connection, text, (session_id,))
-            await run(connection, sql(REMOVE_MEMBERS, self._database), (session_id,))
+                removed[name] = await run(connection, text, values=(session_id,))
+            await run(connection, sql(REMOVE_MEMBERS, self._database), values=(session_id,))
             values = (erased_at, orjson.dumps(removed).decode(), session_id, row.version)
-            if not await run(connection, sql(_BURY, self._database), values):
+            if not await run(connection, sql(_BURY, self._database), values=values):
                 raise LeaseLostError(session_id=session_id, token=lease.token, current=None)
             return ErasureReceipt(session_id, erased_at, removed)
 
@@ -308,13 +310,13 @@ class Changes:
             [orjson.dumps(data).decode() for data in after.values()],
             [columns_of(data)[COLUMNS.index("lagging")] for data in after.values()],
         )
-        done = {row[0] for row in await fetch(connection, sql(_UNINDEX, self._database), values)}
-        await run(connection, sql(_DROP_DOCS, self._database), (sorted(done),))
+        done = {row[0] for row in await fetch(connection, sql(_UNINDEX, self._database), values=values)}
+        await run(connection, sql(_DROP_DOCS, self._database), values=(sorted(done),))
         return done
 
     async def _unindex_one(self, session_id: str) -> None:
         async def drop(connection: Connection) -> None:
-            await run(connection, sql(_DROP_DOCS, self._database), ([session_id],))
+            await run(connection, sql(_DROP_DOCS, self._database), values=([session_id],))
 
         with suppress(SessionNotFoundError):
             await self._change(session_id, lambda row: ({**row, "indexed_seq": 0}, None), more=drop)

@@ -74,7 +74,7 @@ class Database:
 
     async def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
         """Return the rows of a statement that only reads; it is asked again where a connection was lost."""
-        return await self.reading(lambda connection: fetch(connection, sql, values))
+        return await self.reading(lambda connection: fetch(connection, sql, values=values))
 
     async def reading(self, work: Work[T]) -> T:
         """Do work that changes nothing, once more over another connection where one was lost."""
@@ -98,7 +98,7 @@ class Database:
                 if is_patient:
                     await run(connection, "SELECT set_config('statement_timeout', '0', true)")
                 if not self.address.prepare:  # a pooler keeps no setting between transactions
-                    await run(connection, _NO_SLEEP, (self.address.timeout_ms,))
+                    await run(connection, _NO_SLEEP, values=(self.address.timeout_ms,))
                 return await work(connection)
             return None
 
@@ -213,14 +213,14 @@ def _cut(connection: Connection) -> None:
         line.shutdown(socket.SHUT_RDWR)
 
 
-async def fetch(connection: Connection, sql: str, values: Sequence[Any] = ()) -> list[Row]:
+async def fetch(connection: Connection, sql: str, *, values: Sequence[Any] = ()) -> list[Row]:
     """Run a statement and return its rows, bytes as bytes."""
     cursor = connection.cursor(binary=True)
     await cursor.execute(sql, values)
     return [] if cursor.description is None else await cursor.fetchall()
 
 
-async def run(connection: Connection, sql: str, values: Sequence[Any] = ()) -> int:
+async def run(connection: Connection, sql: str, *, values: Sequence[Any] = ()) -> int:
     """Run a statement and return how many rows it touched."""
     cursor = await connection.execute(sql, values)
     return cursor.rowcount

@@ -68,7 +68,7 @@ class Heads:
         """Read the head."""
         values = (session_id,)
         if connection is not None:
-            rows = await fetch(connection, self._load, values)
+            rows = await fetch(connection, self._load, values=values)
         else:
             rows = await self._database.rows(self._load, values)
         if not rows:

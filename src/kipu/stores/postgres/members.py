@@ -27,8 +27,8 @@ async def follow_members(
     times = (after.get("created_at", ""), after.get("last_activity_at", ""))
     if members == before.get("members"):
         if times != (before.get("created_at", ""), before.get("last_activity_at", "")):
-            await run(connection, sql(_MOVE, database), (*times, session_id))
+            await run(connection, sql(_MOVE, database), values=(*times, session_id))
         return
-    await run(connection, sql(REMOVE, database), (session_id,))
+    await run(connection, sql(REMOVE, database), values=(session_id,))
     if members:
-        await run(connection, sql(_ADD, database), (session_id, *times, list(members)))
+        await run(connection, sql(_ADD, database), values=(session_id, *times, list(members)))

@@ -81,7 +81,9 @@ class News:
                 self._sending = await self._database.connect()
             try:
                 async with asyncio.timeout(_PROOF_S):
-                    await run(self._sending, "SELECT pg_notify(%s, %s)", (self._database.address.channel, payload))
+                    await run(
+                        self._sending, "SELECT pg_notify(%s, %s)", values=(self._database.address.channel, payload)
+                    )
             except BaseException:
                 sending, self._sending = self._sending, None
                 await sending.close()

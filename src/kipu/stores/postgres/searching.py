@@ -28,11 +28,11 @@ _PUT = (
 )
 
 
-async def put_terms(connection: Connection, database: Database, entries: Sequence[IndexEntry]) -> None:
+async def put_terms(connection: Connection, database: Database, *, entries: Sequence[IndexEntry]) -> None:
     """Take in terms, each event's once; of sessions and events that are gone nothing is kept."""
     text = sql(_PUT, database)
     for entry in entries:
-        await run(connection, text, (_lexemes(entry.terms), entry.session_id, entry.seq, _text(entry.terms)))
+        await run(connection, text, values=(_lexemes(entry.terms), entry.session_id, entry.seq, _text(entry.terms)))
 
 
 async def find(database: Database, query: SearchQuery) -> Page[Hit]:

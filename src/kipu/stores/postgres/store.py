@@ -195,7 +195,7 @@ class PostgresStore:
         await self._may_write()
 
         async def put(connection: Connection) -> None:
-            await searching.put_terms(connection, self._database, entries)
+            await searching.put_terms(connection, self._database, entries=entries)
 
         if entries:
             await self._database.together(put)
@@ -252,7 +252,7 @@ class PostgresStore:
         digest = hashlib.sha256(data).hexdigest()
         text = sql(f"{_PUT_BLOB} WHERE h.session_id = %s AND h.data IS NOT NULL ON CONFLICT DO NOTHING", self._database)
         values = (digest, bytes(data), session_id)
-        if not await self._changing(lambda connection: run(connection, text, values)):
+        if not await self._changing(lambda connection: run(connection, text, values=values)):
             await self._heads.found(session_id)  # it was kept before, or there is no such session
         return digest
 
@@ -357,7 +357,7 @@ async def _make_tables(database: Database) -> None:
     async def make(connection: Connection) -> None:
         for statement in schema.TABLES:
             await run(connection, sql(statement, database))
-        await run(connection, sql(schema.FILL_META, database), (str(schema.FORMAT), str(schema.FORMAT)))
+        await run(connection, sql(schema.FILL_META, database), values=(str(schema.FORMAT), str(schema.FORMAT)))
 
     for number in range(_MAKING_TRIES):
         try:

@@ -95,7 +95,7 @@ async def migrate(
 
         async def carry_out(connection: Connection, step: Migration = step, at: int = at) -> int:
             # The row of meta is taken first, so that others wait here, and then find it done.
-            if not await run(connection, sql(_SET, database), (str(step.format), name, str(at))):
+            if not await run(connection, sql(_SET, database), values=(str(step.format), name, str(at))):
                 raise Rollback
             for statement in step.narrow if narrow else step.widen:
                 await run(connection, sql(statement, database))
