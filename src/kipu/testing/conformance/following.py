@@ -235,7 +235,9 @@ async def following_some_types_gives_them_all_and_no_others(subject: Subject) ->
     for gap in (0, 1, 200, 700):
         for _ in range(gap):
             await store.append("s1", [subject.record(event_type="note")])
-        appended = await store.append("s1", [subject.record(event_type="user_message"), subject.record(event_type="note")])
+        appended = await store.append(
+            "s1", [subject.record(event_type="user_message"), subject.record(event_type="note")]
+        )
         wanted.append(appended.first_seq)
     for taken in await asyncio.gather(*waiting):
         expect_equal([event.seq for event in taken], wanted, what="the numbers of what was asked for")
