@@ -30,6 +30,7 @@ FIGURES = {
     "sweep": "sweep",
     "archive": "archive",
     "runtime": "runtime_turns",
+    "postgres": "postgres",
 }
 
 
