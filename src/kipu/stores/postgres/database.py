@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import random
+import re
 import select
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import cache
 from typing import Any, TypeAlias, TypeVar, cast
 
 import psycopg
@@ -32,6 +35,8 @@ _PAUSE_S = 0.02
 _RECONNECT_S = 3.0
 # A connection that gives no answer for so many times the statement timeout is cut: its other end may be gone without a word.
 _SILENCE = 3
+_MOST_PARSED = 50  # values of a statement that the driver remembers parsed
+_PLACE = re.compile(r"%[sb]")
 _PATIENT = 60  # for what may take long: removing a session of a million events
 
 
@@ -215,9 +220,20 @@ def _cut(connection: Connection) -> None:
 
 async def fetch(connection: Connection, sql: str, *, values: Sequence[Any] = ()) -> list[Row]:
     """Run a statement and return its rows, bytes as bytes."""
+    if len(values) > _MOST_PARSED:
+        raw = psycopg.AsyncRawCursor(connection)
+        await raw.execute(_numbered(sql), values, binary=True)
+        return [] if raw.description is None else await raw.fetchall()
     cursor = connection.cursor(binary=True)
     await cursor.execute(sql, values)
     return [] if cursor.description is None else await cursor.fetchall()
+
+
+@cache
+def _numbered(sql: str) -> bytes:
+    """Return a statement with its places numbered, as the server has them: the driver parses longer ones each time anew."""
+    count = itertools.count(1)
+    return _PLACE.sub(lambda _: f"${next(count)}", sql).encode()
 
 
 async def run(connection: Connection, sql: str, *, values: Sequence[Any] = ()) -> int:
