@@ -124,10 +124,12 @@ async def test_store_behind_a_pooler_works_without_notices_and_prepared_statemen
         events, everything = two.follow("s"), two.follow()
         waiting = asyncio.ensure_future(anext(everything))
         assert text_of(await anext(events)) == "begin"
+        await two.append("s", [record("its own")])  # which waits until what this store follows has begun
         await one.append("s", [record("more"), *[record(str(number)) for number in range(40)]], idempotency_key="k")
         async with asyncio.timeout(10):
-            assert text_of(await anext(events)) == "more"
-            assert text_of(await waiting) == "more"
+            assert [text_of(await anext(events)) for _ in range(2)] == ["its own", "more"]
+            assert text_of(await waiting) == "its own"
+            assert text_of(await anext(everything)) == "more"
         assert (await two.append("s", [record("x")], idempotency_key="k")).duplicate
         lease = await two.claim("s", owner="me", ttl_s=30)
         assert lease is not None
