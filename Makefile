@@ -38,7 +38,7 @@ chat: $(STAMP) ## open the chat; piped input works, more words by ARGS="--contin
 	@$(BIN)/kipu chat $(ARGS)
 
 test: $(STAMP) ## all tests, short fault runs included; more words by ARGS="-k lease"
-	@$(BIN)/python -m pytest -m "not long" $(ARGS)
+	@$(BIN)/python -m pytest -m "not long" -n logical --maxprocesses 4 --dist loadfile $(ARGS)
 
 test-long: $(STAMP) ## the full fault and fuzz counts
 	@$(BIN)/python -m pytest -m long $(ARGS)
