@@ -63,7 +63,7 @@ def _sequence(data: bytes, start: int, end: int) -> tuple[list[Piece], int]:
             break
         length = len(text[at:stop].encode())
         found.append(_piece(data, place, place + length))
-        gap = len(text[stop:]) - len(text[stop:].lstrip())
+        gap = len(text[stop:]) - len(text[stop:].lstrip(" \t\r\n"))  # other white space has more bytes than characters
         place, at = place + length + gap, stop + gap
     return found, place
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kipu.interop.line_parser import Piece, pieces_of
@@ -97,6 +97,7 @@ def test_values_that_json_readers_differ_on_are_kept(given: bytes, value: object
 
 
 @given(st.lists(st.one_of(st.just(EVENT), st.just(OTHER), st.just(EVENT[:25]), st.binary(max_size=12)), max_size=5))
+@example([b'{"event_id":"e1","event_type":"note","kind":"k"}', b"\xe2\x80\xa8"])
 def test_pieces_cover_the_line(parts: list[bytes]) -> None:
     """Pieces stand in order, do not overlap, and leave out nothing but white space and a byte order mark."""
     data = b"".join(parts).replace(b"\n", b" ")

@@ -23,6 +23,7 @@ _OUTCOMES = (
     "SELECT key, first_seq, last_seq FROM {schema}.idempotency WHERE session_id = %s AND at_us > %s ORDER BY first_seq"
 )
 _PAGE = 1_000
+_TRIES = 4
 
 
 class Reader:
@@ -41,8 +42,18 @@ class Reader:
         rows = await self._database.rows(text, values)
         found = [event for event in (event_of(session_id, row) for row in rows) if event is not None]
         if not is_whole(found, after=after, limit=limit, backwards=backwards):
-            row = (await self._heads.found(session_id)).data or {}
-            refuse_archived(row, after=after, until=until, limit=limit, backwards=backwards)
+            for _ in range(
+                _TRIES
+            ):  # until head and events are of one moment: an archive may take or give them meanwhile
+                row = await self._heads.found(session_id)
+                data = row.data or {}
+                refuse_archived(data, after=after, until=until, limit=limit, backwards=backwards)
+                if after >= data.get("last_seq", 0):
+                    return []
+                rows = await self._database.rows(text, values)
+                if (await self._heads.found(session_id)).version == row.version:
+                    break
+            found = [event for event in (event_of(session_id, row) for row in rows) if event is not None]
         return found
 
     async def outcomes(self, session_id: str, *, now_us: int) -> list[Outcome]:

@@ -66,6 +66,7 @@ _LOSS = {
     "os": "what the operating system has not written; the file stays whole",
 }
 _NO_NEWS: frozenset[str] = frozenset()  # what changes nothing that a follower is given
+_LOOKS = 4
 _QUICK_EVENTS = 256  # up to so many are read in place
 _QUICK_BYTES = 256 * 1024
 _INDEX_AT_ONCE = 128  # an append waits no longer than for so many: 30 ms where they are long
@@ -198,14 +199,30 @@ class SqliteStore:
 
         def question(connection: apsw.Connection) -> list[StoredEvent]:
             number = _number(connection, session_id)
-            page = event_table.read(
-                connection, number, session_id=session_id, after=after, until=end, limit=limit, backwards=backwards
-            )
-            if not is_whole(page, after=after, limit=limit, backwards=backwards):
+
+            def check() -> int:
                 row = head_table.load(connection, session_id, store=self._url)
-                if row is not None:
-                    refuse_archived(row.data, after=after, until=until, limit=limit, backwards=backwards)
-            return page
+                if row is None:
+                    return 0
+                refuse_archived(row.data, after=after, until=until, limit=limit, backwards=backwards)
+                return int(row.data.get("offloaded_seq", 0))
+
+            def page() -> list[StoredEvent]:
+                return event_table.read(
+                    connection, number, session_id=session_id, after=after, until=end, limit=limit, backwards=backwards
+                )
+
+            found = page()
+            if not is_whole(found, after=after, limit=limit, backwards=backwards):
+                gone = check()
+                for _ in range(
+                    _LOOKS
+                ):  # until head and events are of one moment: an archive may take or give them meanwhile
+                    found = page()
+                    before, gone = gone, check()
+                    if gone == before:
+                        break
+            return found
 
         if limit <= _QUICK_EVENTS or end - after <= _QUICK_EVENTS:
             return self._readers.here(question)
