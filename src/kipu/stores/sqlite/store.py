@@ -200,10 +200,10 @@ class SqliteStore:
         def question(connection: apsw.Connection) -> list[StoredEvent]:
             number = _number(connection, session_id)
 
-            def check() -> int:
+            def check() -> int | None:
                 row = head_table.load(connection, session_id, store=self._url)
-                if row is None:
-                    return 0
+                if row is None or after >= row.data.get("last_seq", 0):
+                    return None  # there is nothing behind that place, archived or not
                 refuse_archived(row.data, after=after, until=until, limit=limit, backwards=backwards)
                 return int(row.data.get("offloaded_seq", 0))
 
@@ -214,12 +214,11 @@ class SqliteStore:
 
             found = page()
             if not is_whole(found, after=after, limit=limit, backwards=backwards):
-                gone = check()
-                for _ in range(
-                    _LOOKS
-                ):  # until head and events are of one moment: an archive may take or give them meanwhile
-                    found = page()
-                    before, gone = gone, check()
+                # Until head and events are of one moment: an archive may take or give them meanwhile.
+                gone, looks = check(), 0
+                while gone is not None and looks < _LOOKS:
+                    found, before, looks = page(), gone, looks + 1
+                    gone = check()
                     if gone == before:
                         break
             return found
