@@ -274,10 +274,13 @@ class SessionLog:
         self._begin_segment(self.known, sync=True)
 
     def look_anew(self) -> LogView:
-        """Forget what is known and read the log. The caller holds the lock."""
+        """Read the log whatever is known of it. The caller holds the lock; others read by the old view until there is a new one."""
         self.close_handle()
-        self.view = None
-        return self.rescan()
+        try:
+            return self.rescan()
+        except BaseException:
+            self.view = None
+            raise
 
     def ensure_handle(self) -> None:
         """Open the last segment for writing unless it is open."""

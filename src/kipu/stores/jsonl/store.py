@@ -62,11 +62,12 @@ from kipu.stores.jsonl.spool import Spool
 from kipu.stores.jsonl.tracking import QUICK_EVENTS, Tracker
 from kipu.stores.jsonl.verifying import verify_store
 from kipu.stores.leasing import claimed, released, renewed
-from kipu.stores.offloading import refuse_archived
+from kipu.stores.offloading import is_whole, refuse_archived
 from kipu.stores.paging import page_size
 from kipu.stores.tables import engine, head_table
 
 T = TypeVar("T")
+_LOOKS = 4
 
 
 class JsonlStore(MovingEvents):
@@ -230,28 +231,35 @@ class JsonlStore(MovingEvents):
     ) -> list[StoredEvent]:
         """Return at most `limit` own events with after < seq <= until: the first ones, or the last, newest first."""
         limit = page_size(limit)
-        opened, view = await self._view(session_id)
-        refuse_archived(
-            {"session_id": session_id, **view.row}, after=after, until=until, limit=limit, backwards=backwards
-        )
-        last = view.last_seq if until is None else until
 
-        def page(current: LogView) -> list[StoredEvent]:
-            return read_page(opened, current, after=after, until=last, limit=limit, backwards=backwards)
+        def page(opened: OpenLog, view: LogView) -> list[StoredEvent]:
+            row = {"session_id": session_id, **view.row}
+            refuse_archived(row, after=after, until=until, limit=limit, backwards=backwards)
+            last = view.last_seq if until is None else until
+            return read_page(opened, view, after=after, until=last, limit=limit, backwards=backwards)
 
-        with translating(self._settings.url):
-            try:
-                return page(view) if limit <= QUICK_EVENTS else await asyncio.to_thread(page, view)
-            except (StoreCorruptError, FileNotFoundError):
-                return page(await asyncio.to_thread(self._desk.looked_at_anew, session_id))
+        found: list[StoredEvent] = []
+        for _ in range(_LOOKS):  # until the page is of one moment: an archive may take or give events meanwhile
+            opened, view = await self._view(session_id)
+            with translating(self._settings.url):
+                try:
+                    found = page(opened, view) if limit <= QUICK_EVENTS else await asyncio.to_thread(page, opened, view)
+                except (StoreCorruptError, FileNotFoundError):
+                    view = await asyncio.to_thread(self._desk.looked_at_anew, session_id)
+                    found = page(opened, view)
+            is_settled = after >= view.last_seq or opened.log.view is view
+            if is_settled or is_whole(found, after=after, limit=limit, backwards=backwards):
+                break
+        return found
 
     async def _view(self, session_id: str) -> tuple[OpenLog, LogView]:
         """Return the session's log as it is now. Raises: SessionNotFoundError."""
         self._check_open()
         with translating(self._settings.url):
             opened = self._shelf.open_log(session_id)
-            if opened.log.view is not None and opened.log.is_current():
-                return opened, opened.log.view
+            view = opened.log.view
+            if view is not None and opened.log.is_current() and opened.log.view is view:
+                return opened, view
             return await self._desk.run(lambda wait_s: self._desk.refreshed(session_id, wait_s=wait_s))
 
     async def outcomes(self, session_id: str) -> builtins.list[Outcome]:

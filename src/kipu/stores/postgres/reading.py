@@ -42,9 +42,8 @@ class Reader:
         rows = await self._database.rows(text, values)
         found = [event for event in (event_of(session_id, row) for row in rows) if event is not None]
         if not is_whole(found, after=after, limit=limit, backwards=backwards):
-            for _ in range(
-                _TRIES
-            ):  # until head and events are of one moment: an archive may take or give them meanwhile
+            # Until head and events are of one moment: an archive may take or give them meanwhile.
+            for _ in range(_TRIES):
                 row = await self._heads.found(session_id)
                 data = row.data or {}
                 refuse_archived(data, after=after, until=until, limit=limit, backwards=backwards)

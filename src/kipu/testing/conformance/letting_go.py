@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from kipu.errors import ConflictError, LeaseLostError, SessionArchivedError, SessionNotFoundError
 from kipu.ports.head import HeadPatch
 from kipu.ports.store import EventStore, IndexEntry, Lease, Phrase, SearchQuery, SessionQuery, StoredEvent
@@ -246,3 +248,32 @@ async def it_goes_as_often_as_one_likes(subject: Subject) -> None:
         expect_equal(after and after.event_count, before and before.event_count, what="the count")
         await subject.say(store, "s1", text=f"round {round_number}", idempotency_key=f"round-{round_number}")
     expect((await subject.say(store, "s1", idempotency_key="round-0")).duplicate, "every retry must be known")
+
+
+@requirement(255, "B48", "A50")
+async def a_page_is_of_one_moment(subject: Subject) -> None:
+    """While events go and come back, a page is whole or SessionArchivedError, never a part of it and never empty."""
+    store = await subject.open()
+    lease = await filled(subject, store)
+    done = asyncio.Event()
+
+    async def look() -> None:
+        while not done.is_set():
+            for backwards in (False, True):
+                try:
+                    page = await store.read("s1", limit=4, backwards=backwards)
+                except SessionArchivedError:
+                    continue
+                expect_equal(len(page), 4, what="the events of a page")
+            await asyncio.sleep(0)
+
+    looking = [asyncio.ensure_future(look()) for _ in range(3)]
+    try:
+        for _ in range(12):
+            events, _ = await let_go(store, lease)
+            await asyncio.sleep(0)
+            await take_back(store, lease, events=events)
+            await asyncio.sleep(0)
+    finally:
+        done.set()
+        await asyncio.gather(*looking)
