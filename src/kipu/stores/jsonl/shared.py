@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from kipu.errors import LeaseLostError, SessionNotFoundError
+from kipu.errors import LeaseLostError, SessionNotFoundError, StoreCorruptError
 from kipu.ports.head import EMPTY_PATCH, HeadPatch, apply_patch
 from kipu.ports.store import Damage, Lease, Record, StoredEvent
 from kipu.stores.admission import check_adopted
@@ -73,8 +73,11 @@ class SharedLog:
         log.keep(row, written=offset - view.size, places=places, first_seq=first_seq)
 
     def page(self, *, after: int, until: int, limit: int, backwards: bool) -> list[StoredEvent]:
-        """Return at most `limit` of its events. Raises: StoreCorruptError, SessionNotFoundError."""
-        view = self.log.refresh()
+        """Return at most `limit` of its events. Raises: StoreCorruptError, also where its folder is gone."""
+        try:
+            view = self.log.refresh()
+        except SessionNotFoundError:
+            raise StoreCorruptError(store=self.log.folder, reason="its lines are gone") from None
         return self._pages.page(view, after=after, until=until, limit=limit, backwards=backwards)
 
     def damages(self, *, until: int) -> list[Damage]:
