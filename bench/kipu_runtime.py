@@ -75,11 +75,16 @@ class Place:
 
 @asynccontextmanager
 async def running(
-    url: str, script: Callable[[ModelRequest], ScriptedReply], *, max_agents: int = 128, **limits: int
+    url: str,
+    script: Callable[[ModelRequest], ScriptedReply],
+    *,
+    max_agents: int = 128,
+    builder: type[Builder] = Builder,
+    **limits: int,
 ) -> AsyncIterator[Place]:
     async with await open_manager(url) as manager:
         model = ScriptedModelClient(script)
-        orchestrator = Orchestrator(manager, Builder(manager, model), monotonic_s=time.monotonic, max_agents=max_agents)
+        orchestrator = Orchestrator(manager, builder(manager, model), monotonic_s=time.monotonic, max_agents=max_agents)
         worker = Worker(manager, orchestrator, **limits)
         async with worker:
             yield Place(manager, MessageBus(manager, wake=worker.wake), worker, orchestrator, model)

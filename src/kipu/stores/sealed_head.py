@@ -61,8 +61,10 @@ def seal_patch(patch: HeadPatch, cipher: SessionCipher, *, keys: StoreKeys) -> H
     """Return the patch as the inner store may see it."""
     if patch.max or patch.min or patch.add:
         _refuse_text(patch)
-    if not (patch.set or patch.default or patch.merge or patch.previews):
-        return patch
+    if patch.previews:
+        patch = HeadPatch(*patch[:-1], _seal_previews(patch.previews, cipher))
+    if not (patch.set or patch.default or patch.merge):
+        return patch  # what a message brings: nothing but its preview
     changed: dict[str, Any] = {}
     for operation in ("set", "default"):
         if values := getattr(patch, operation):
@@ -75,8 +77,6 @@ def seal_patch(patch: HeadPatch, cipher: SessionCipher, *, keys: StoreKeys) -> H
             name: changes if name in CLEAR else _seal_names(changes, cipher, keys=keys, field=name, removes=True)
             for name, changes in patch.merge.items()
         }
-    if patch.previews:
-        changed["previews"] = _seal_previews(patch.previews, cipher)
     return patch._replace(**changed)
 
 

@@ -55,6 +55,7 @@ class _Draft(NamedTuple):
     after: dict[str, Any]
     first_seq: int
     now_us: int
+    values: tuple[Any, ...]  # of the head's row after it
 
     @property
     def appended(self) -> Appended:
@@ -136,7 +137,7 @@ class Appender:
                         raise
             else:
                 if isinstance(done, _Draft):
-                    self._heads.keep(request.session_id, HeadRow(done.row.version + 1, done.after))
+                    self._heads.keep(request.session_id, done.row.after(done.values, done.after))
                 known = done.appended if isinstance(done, _Draft) else done
             if known is not None:
                 return known
@@ -167,7 +168,7 @@ class Appender:
         )
         if adopted:
             after = taken_over(after, [tokens for _, tokens in adopted])
-        return _Draft(request, row, before, after, first_seq, now_us)
+        return _Draft(request, row, before, after, first_seq, now_us, row_values(after))
 
     async def _adopted(self, request: AppendRequest, row: HeadRow, *, over: Connection | None) -> list[tuple[int, int]]:
         if row.data is None or not ends_sharing(request) or not row.data.get("base_seq"):
@@ -226,7 +227,7 @@ class Appender:
             raise
         if not count:
             return None
-        self._heads.keep(request.session_id, HeadRow(draft.row.version + 1, draft.after))
+        self._heads.keep(request.session_id, draft.row.after(draft.values, draft.after))
         if request.idempotency_key is not None:
             await self._prune(draft.now_us)
         return draft.appended
@@ -256,8 +257,8 @@ class Appender:
     def _head_values(self, draft: _Draft) -> tuple[Any, ...]:
         session_id = draft.request.session_id
         if draft.row.data is None:
-            return (session_id, *row_values(draft.after))
-        return (*row_values(draft.after), session_id, draft.row.version)
+            return (session_id, *draft.values)
+        return (*draft.values, session_id, draft.row.version)
 
     async def _in_many(self, connection: Connection, draft: _Draft) -> int:
         """Write a batch by several statements of one transaction."""

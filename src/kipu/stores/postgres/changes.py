@@ -82,11 +82,12 @@ class Changes:
             after, answer = decide(row.data)
             if after is None:
                 return None, answer
-            if not await run(connection, text, values=(*row_values(after), session_id, row.version)):
+            values = row_values(after)
+            if not await run(connection, text, values=(*values, session_id, row.version)):
                 return None
             if more is not None:
                 await more(connection)
-            return HeadRow(row.version + 1, after), answer
+            return row.after(values, after), answer
 
         lost: StoreUnavailableError | None = None
         for number in range(_TRIES):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -24,15 +25,17 @@ _CASTS = {
 _CASTS |= {"pinned": "%s::integer", "lagging": "%s::integer"}
 _VALUES = tuple(_CASTS.get(name, "%s::text") for name in _OWN)
 LOAD = "SELECT version, data FROM {schema}.heads WHERE session_id = %s"
+# What a version is raised by depends on what is written: where a server is lost with its last commits and another one goes on
+# without them, a head that somebody remembers from before never has the version of one that was written instead.
 # A transaction that waited began before the one it waited for: its time is not to be the later one's (following.py).
 UPDATE = (
-    "UPDATE {schema}.heads SET version = version + 1, changed_at = greatest(changed_at, now()), "
+    "UPDATE {schema}.heads SET version = version + %s::bigint, changed_at = greatest(changed_at, now()), "
     + ", ".join(f"{name} = {value}" for name, value in zip(_OWN, _VALUES, strict=True))
     + " WHERE session_id = %s AND version = %s"
 )
 INSERT = (
     f"INSERT INTO {{schema}}.heads(session_id, version, changed_at, {', '.join(_OWN)})"
-    f" VALUES (%s, 1, now(), {', '.join(_VALUES)}) ON CONFLICT DO NOTHING"
+    f" VALUES (%s, %s::bigint, now(), {', '.join(_VALUES)}) ON CONFLICT DO NOTHING"
 )
 
 
@@ -41,6 +44,10 @@ class HeadRow(NamedTuple):
 
     version: int
     data: dict[str, Any] | None
+
+    def after(self, values: tuple[Any, ...], data: dict[str, Any]) -> HeadRow:
+        """Return the row once these `row_values` of `data` are written."""
+        return HeadRow(self.version + values[0], data)
 
     @property
     def is_erased(self) -> bool:
@@ -101,9 +108,11 @@ def sql(text: str, database: Database) -> str:
 
 
 def row_values(data: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return the values of a head's own columns, in the order of `UPDATE` and `INSERT`."""
+    """Return by how much the version is raised, and the values of a head's own columns, in the order of `UPDATE` and `INSERT`."""
+    text = orjson.dumps(data)
     return (
-        orjson.dumps(data).decode(),
+        zlib.crc32(text) + 1,
+        text.decode(),
         *map(storable, columns_of(data)),
         data.get("last_event_at", ""),
         bool(data.get("open_turn")),
