@@ -63,7 +63,11 @@ class Answered(NamedTuple):
 
 @dataclass(slots=True)
 class TurnStory:
-    """One turn so far. `resumed_in_vain` counts how often it was taken up since it last got anywhere."""
+    """One turn so far.
+
+    `resumed_in_vain` counts how often it was taken up since something came of it; `resumed_without_step` since it made any
+    step, the start of a call included: calls have a limit of starts of their own.
+    """
 
     turn_id: str = ""
     started_seq: int = 0
@@ -83,6 +87,7 @@ class TurnStory:
     worked_until: datetime | None = None
     is_answered: bool = False
     resumed_in_vain: int = 0
+    resumed_without_step: int = 0
     stop_mode: str | None = None
 
     @property
@@ -99,6 +104,10 @@ class TurnStory:
                 self.worked_until = event.timestamp
 
 
+def _got_on(story: TurnStory) -> None:
+    story.resumed_in_vain = story.resumed_without_step = 0
+
+
 def _started(story: TurnStory, event: TurnStartedEvent) -> None:
     story.turn_id, story.started_seq = event.turn_id, event.seq
     story.policy, story.principal = event.policy, event.principal
@@ -113,6 +122,7 @@ def _steered(story: TurnStory, event: TurnSteeredEvent) -> None:
 
 def _resumed(story: TurnStory, event: TurnResumedEvent) -> None:
     story.resumed_in_vain += 1
+    story.resumed_without_step += 1
     story.waits_for, story.until, story.decided = [], None, None
     if story.worked_since is not None and story.worked_until is not None:
         story.worked_s += max(0.0, (story.worked_until - story.worked_since).total_seconds())
@@ -120,7 +130,7 @@ def _resumed(story: TurnStory, event: TurnResumedEvent) -> None:
 
 
 def _parked(story: TurnStory, event: TurnParkedEvent) -> None:
-    story.resumed_in_vain = 0
+    _got_on(story)
     story.waits_for, story.until = event.waits_for, event.until
     for call in story.calls.values():
         call.parks = call.starts
@@ -128,11 +138,11 @@ def _parked(story: TurnStory, event: TurnParkedEvent) -> None:
 
 def _note(story: TurnStory, event: NoteEvent) -> None:
     if event.kind == HANDED_OVER_NOTE:
-        story.resumed_in_vain = 0
+        _got_on(story)
 
 
 def _answer(story: TurnStory, event: AgentMessageEvent) -> None:
-    story.resumed_in_vain = 0
+    _got_on(story)
     mark = event.provider
     story.answered.append(Answered(event.usage, mark.name if mark else "", mark.model if mark else ""))
     story.is_answered = event.state == "complete"
@@ -144,6 +154,7 @@ def _call(story: TurnStory, event: ToolCallEvent) -> None:
 
 
 def _call_started(story: TurnStory, event: ToolStartedEvent) -> None:
+    story.resumed_without_step = 0
     call = story.calls.get(event.tool_call_id)
     if call is not None:
         call.starts += 1
@@ -151,7 +162,7 @@ def _call_started(story: TurnStory, event: ToolStartedEvent) -> None:
 
 
 def _result(story: TurnStory, event: ToolResultEvent) -> None:
-    story.resumed_in_vain = 0
+    _got_on(story)
     if event.usage is not None:
         story.spent_by_calls.append(event.usage)
     call = story.calls.pop(event.tool_call_id, None)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kipu.events.conversation import AgentMessageEvent, ToolCallEvent, ToolResultEvent, UserMessageEvent
+from kipu.events.conversation import AgentMessageEvent, ToolCallEvent, ToolResultEvent, ToolStartedEvent, UserMessageEvent
 from kipu.events.turn import (
     ApprovalDecisionEvent,
     ApprovalRequestEvent,
@@ -119,6 +119,27 @@ async def test_decision_before_the_turn_parks_is_not_waited_for() -> None:
         await run.settled()
         assert tool.calls == [ARGUMENTS]
         assert await of_type(session, TurnParkedEvent) == []
+
+
+async def test_start_of_a_call_is_a_step_of_a_turn_whose_processes_die() -> None:
+    """Tries are counted from the last step on; a call that was started is one, and has a limit of its own (C14, EV-18)."""
+    async with await open_manager("memory://") as manager:
+        session = await manager.get_or_create("test:1")
+        await session.add_event(UserMessageEvent(content="go", queued=True))
+        call = ToolCallEvent(tool_name=NAME, tool_input=ARGUMENTS, tool_call_id="call_1")
+        async with session.turn() as turn:
+            await turn.add_events([AgentMessageEvent(content=""), call])
+            turn.leave_open()
+        for number in range(12):
+            async with session.resumed_turn() as turn:
+                if number == 5:
+                    await turn.add_event(ToolStartedEvent(tool_call_id="call_1"))
+                turn.leave_open()
+        async with runtime(ScriptedModelClient(["Done."]), FunctionTool(NAME), manager=manager) as run:
+            run.worker.wake(session.session_id)
+            await run.settled_soon(session)
+        (finished,) = await of_type(session, TurnFinishedEvent)
+        assert finished.outcome == "completed"
 
 
 async def test_turn_that_kills_its_process_each_time_is_given_up() -> None:

@@ -68,9 +68,9 @@ class TurnBudget:
     async def check(self, run: TurnRun) -> None:
         """Raise TurnStoppedError or TurnLimitError when the turn is to end."""
         run.control.check()
-        if run.story.resumed_in_vain > MOST_VAIN_TRIES:
+        if run.story.resumed_without_step > MOST_VAIN_TRIES:
             raise TurnLimitError(
-                reason=f"the turn was taken up {run.story.resumed_in_vain} times and never got anywhere; it is given up"
+                reason=f"the turn was taken up {run.story.resumed_without_step} times and never got anywhere; it is given up"
             )
         if self._above is not None:
             self._seen_above = await self._above()
