@@ -134,9 +134,11 @@ async def _same_bare(store: PostgresStore, url: str, name: str, *, steps: int) -
     numbered = re.sub("%s", lambda _: f"${next(count)}", text).encode()
 
     async def write(connection: Bare, session_id: str) -> None:
+        found = await connection.execute("SELECT version FROM kipu.heads WHERE session_id = %s", (session_id,))
+        version = (await found.fetchall())[0][0]
         for number in range(steps):
             first = 2 + 3 * number
-            given: list[Any] = [*values, session_id, number + 1]
+            given: list[Any] = [*values, session_id, version + number * values[0]]
             for place, record in enumerate(records(STEP)):
                 given += row_of(session_id, record, seq=first + place)
             cursor = psycopg.AsyncRawCursor(connection)
