@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import TypeVar
 import apsw
 
 from kipu.errors import EncryptionError, NewerFormatError, StoreClosedError, StoreCorruptError
+from kipu.memory.statements import Asked, Row, Statement, Steps
 from kipu.stores.sqlite.connection import create_file
 from kipu.stores.tables.driver_errors import translated
 from kipu.stores.tables.engine import check_engine
@@ -66,44 +68,52 @@ class FactDatabase:
         self._is_sealed = is_sealed
         self.place = str(path) if path is not None else ":memory:"
         self._path = path
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._connection: apsw.Connection | None = None
         self._is_closed = False
 
-    async def read(self, work: Callable[[apsw.Connection], T], *, empty: T) -> T:
+    async def read(self, work: Callable[[], Steps[T]], *, empty: T) -> T:
         """Return what `work` finds, `empty` where nothing was ever kept."""
         return await asyncio.to_thread(self._read, work, empty)
 
-    def _read(self, work: Callable[[apsw.Connection], T], empty: T) -> T:
+    def _read(self, work: Callable[[], Steps[T]], empty: T) -> T:
         with self._lock, translated(self.place):
             if self._is_closed:
                 raise StoreClosedError(store=self.place)
-            if self._connection is None and (self._path is None or not _holds_something(self._path)):
+            if not self._holds_something():
                 return empty
             connection = self._open()
             connection.execute("BEGIN")  # one state of the file for all that the work reads
             try:
-                return work(connection)
+                return _carry_out(connection, work())
             finally:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
 
-    async def write(self, work: Callable[[apsw.Connection], T]) -> T:
+    async def write(self, work: Callable[[], Steps[T]]) -> T:
         """Do `work` in one transaction, whole or not at all."""
-        return await asyncio.to_thread(self._write, work, False)
+        return await asyncio.to_thread(self._write, work)
 
-    async def forget(self, work: Callable[[apsw.Connection], T]) -> T:
-        """Do `work` and zero every copy of what it removed; a kill in between is made good by the next call."""
-        return await asyncio.to_thread(self._write, work, True)
-
-    def _write(self, work: Callable[[apsw.Connection], T], is_forgetting: bool) -> T:
+    def _write(self, work: Callable[[], Steps[T]]) -> T:
         with self._lock, translated(self.place):
-            connection = self._open()
-            outcome = _transaction(connection, work)
-            if is_forgetting and self._path is not None:
+            return _transaction(self._open(), lambda connection: _carry_out(connection, work()))
+
+    async def forget(self, work: Callable[[], Steps[T]], *, nothing: T) -> T:
+        """Do `work` and zero every copy of what it removed; a kill in between is made good by the next call. It makes no file."""
+        return await asyncio.to_thread(self._forget, work, nothing)
+
+    def _forget(self, work: Callable[[], Steps[T]], nothing: T) -> T:
+        with self._lock, translated(self.place):
+            if not self._is_closed and not self._holds_something():
+                return nothing
+            outcome = self._write(work)
+            if self._path is not None:
                 # Pages that were balanced keep old rows in their gaps. What is counted up makes others drop their copies.
-                _transaction(connection, _zero_gaps)
+                _transaction(self._open(), _zero_gaps)
             return outcome
+
+    def _holds_something(self) -> bool:
+        return self._connection is not None or (self._path is not None and _holds_something(self._path))
 
     def _open(self) -> apsw.Connection:
         if self._is_closed:
@@ -165,6 +175,26 @@ def _require_seal(place: str, *, is_sealed: bool, found: bool) -> None:
         raise EncryptionError(
             store=place, reason="the memory is not sealed, and its store is; seal it with kipu encrypt"
         )
+
+
+_TABLE = re.compile(r"@(\w+)")
+
+
+def _carry_out(connection: apsw.Connection, steps: Steps[T]) -> T:
+    """Run each statement and hand its rows to the work. Nobody has to be held: whoever writes has the file alone."""
+    try:
+        asked = next(steps)
+        while True:
+            asked = steps.send(_answered(connection, asked))
+    except StopIteration as end:
+        outcome: T = end.value
+        return outcome
+
+
+def _answered(connection: apsw.Connection, asked: Asked) -> list[Row]:
+    if not isinstance(asked, Statement):
+        return []
+    return list(connection.execute(_TABLE.sub(r"\1", asked.sql), tuple(asked.values)))
 
 
 def _transaction(connection: apsw.Connection, work: Callable[[apsw.Connection], T]) -> T:

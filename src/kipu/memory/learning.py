@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import apsw
-
 from kipu.memory import fact_rows
+from kipu.memory.statements import Statement, Steps, hold_all, places
 from kipu.ports.memory import FactEntry, Origin, Undone
 
 _MOST_CONFIDENCE = 0.99
@@ -17,102 +16,113 @@ _WEAKER: dict[Origin, tuple[Origin, ...]] = {
 }
 
 
-def learn(connection: apsw.Connection, entry: FactEntry) -> str:
-    """Keep a fact, or make it a source of the equal one that stands; return the id that it is found under."""
+def learn(entry: FactEntry) -> Steps[str]:
+    """Keep a fact, or make it a source of the equal one that stands; return the id that it is found under.
+
+    Its owner is held by whoever calls this.
+    """
     fact = entry.fact
-    known = fact_rows.by_id(connection, fact.fact_id)
+    known = yield from fact_rows.by_id(fact.fact_id)
     if known is not None:
         return known.fact_id
-    equal = _equal(connection, entry)
+    equal = yield from _equal(entry)
     if equal is not None:
-        fact_rows.add_sources(connection, equal, sources=fact.sources)
-        connection.execute(
-            "UPDATE facts SET confidence = min(?, max(confidence, ?) + ?) WHERE fact_id = ?",
-            (_MOST_CONFIDENCE, fact.confidence, _AGAIN, equal),
-        )
-        connection.execute("INSERT INTO aliases VALUES (?, ?)", (fact.fact_id, equal))
-        return equal
-    fact_rows.insert(connection, entry)
+        fact_id, confidence = equal
+        yield from fact_rows.add_sources(fact_id, fact.sources)
+        grown = min(_MOST_CONFIDENCE, max(confidence, fact.confidence) + _AGAIN)
+        yield Statement("UPDATE @facts SET confidence = ? WHERE fact_id = ?", (grown, fact_id))
+        yield from fact_rows.add_aliases(fact_id, (fact.fact_id,))
+        return fact_id
+    yield from fact_rows.insert(entry)
     if fact.status == "active":
-        supersede(connection, entry)
+        yield from supersede(entry)
     return fact.fact_id
 
 
-def _equal(connection: apsw.Connection, entry: FactEntry) -> str | None:
+def _equal(entry: FactEntry) -> Steps[tuple[str, float] | None]:
     """Return a fact of the same form and space; a quarantined one is no other's source, or it would hide that one."""
-    sql = """SELECT fact_id FROM facts WHERE fingerprint = ? AND tenant = ? AND owner = ? AND scope = ? AND subject = ?
-        AND status = ? ORDER BY created_at, fact_id LIMIT 1"""
+    sql = """SELECT fact_id, confidence FROM @facts WHERE fingerprint = ? AND tenant = ? AND owner = ? AND scope = ?
+        AND subject = ? AND status = ? ORDER BY created_at, fact_id LIMIT 1"""
     status = "quarantined" if entry.fact.status == "quarantined" else "active"
-    found = connection.execute(sql, (entry.fingerprint, *entry.fact.space, status)).fetchone()
-    return None if found is None else str(found[0])
+    rows = yield Statement(sql, (entry.fingerprint, *entry.fact.space, status))
+    return (rows[0][0], float(rows[0][1])) if rows else None
 
 
-def supersede(connection: apsw.Connection, entry: FactEntry) -> None:
+def supersede(entry: FactEntry) -> Steps[None]:
     """Let the fact take the place of what stood in its slot, and of what it names; as far as its origin allows."""
     fact = entry.fact
-    same_slot = "slot = ?" if fact.slot is not None else "0"
-    named = ", ".join("?" * len(entry.replaces))
+    which, values = [], []
+    if fact.slot is not None:
+        which.append("slot = ?")
+        values.append(fact.slot)
+    if entry.replaces:
+        which.append(f"fact_id IN ({places(entry.replaces)})")
+        values += entry.replaces
+    if not which:
+        return
     weaker = _WEAKER[fact.origin]
-    values = [fact.fact_id, *fact.space, fact.fact_id, *([fact.slot] if fact.slot is not None else []), *entry.replaces]
-    connection.execute(
-        f"""UPDATE facts SET status = 'superseded', superseded_by = ?, reason = 'replaced'
+    yield Statement(
+        f"""UPDATE @facts SET status = 'superseded', superseded_by = ?, reason = 'replaced'
             WHERE tenant = ? AND owner = ? AND scope = ? AND subject = ? AND status = 'active' AND fact_id <> ?
-            AND ({same_slot} OR fact_id IN ({named})) AND origin IN ({", ".join("?" * len(weaker))})""",
-        [*values, *weaker],
+            AND ({" OR ".join(which)}) AND origin IN ({places(weaker)})""",
+        [fact.fact_id, *fact.space, fact.fact_id, *values, *weaker],
     )
 
 
-def undo(connection: apsw.Connection, session_id: str, *, undone: Undone) -> None:
+def hold_learned_from(session_id: str) -> Steps[None]:
+    """Hold the owners of all that was learned from a session, or is for it only."""
+    sql = """SELECT DISTINCT tenant, owner FROM @facts WHERE (scope = 'session' AND subject = ?)
+        OR fact_id IN (SELECT fact_id FROM @sources WHERE session_id = ?)"""
+    rows = yield Statement(sql, (session_id, session_id))
+    yield from hold_all({(tenant, owner) for tenant, owner in rows})
+
+
+def undo(session_id: str, undone: Undone) -> Steps[None]:
     """Mark the sources that a rewind undid, and supersede the facts that have no other."""
-    connection.execute(
-        "UPDATE sources SET undone = 1 WHERE session_id = ? AND seq > ? AND seq <= ?",
-        (session_id, undone.after, undone.until),
-    )
-    _withdraw(connection, session_id)
+    yield from hold_learned_from(session_id)
+    sql = "UPDATE @sources SET undone = 1 WHERE session_id = ? AND seq > ? AND seq <= ?"
+    yield Statement(sql, (session_id, undone.after, undone.until))
+    yield from _withdraw(session_id)
 
 
-def _withdraw(connection: apsw.Connection, session_id: str) -> None:
+def _withdraw(session_id: str) -> Steps[None]:
     """Supersede facts of this session that no source supports any more, and let what they had replaced stand again."""
-    sql = """SELECT fact_id, status FROM facts
-        WHERE origin <> 'person' AND coalesce(reason, '') NOT IN ('rewound', 'edited')
-        AND fact_id IN (SELECT fact_id FROM sources WHERE session_id = ?)
-        AND NOT EXISTS (SELECT 1 FROM sources WHERE sources.fact_id = facts.fact_id AND NOT undone)"""
-    found = connection.execute(sql, (session_id,)).fetchall()
-    connection.executemany(
-        "UPDATE facts SET status = 'superseded', reason = 'rewound' WHERE fact_id = ?", ((row[0],) for row in found)
-    )
+    sql = """SELECT f.fact_id, f.status FROM @facts AS f
+        WHERE f.origin <> 'person' AND coalesce(f.reason, '') NOT IN ('rewound', 'edited')
+        AND f.fact_id IN (SELECT fact_id FROM @sources WHERE session_id = ?)
+        AND NOT EXISTS (SELECT 1 FROM @sources AS s WHERE s.fact_id = f.fact_id AND s.undone = 0)"""
+    found = yield Statement(sql, (session_id,))
+    for fact_id, _ in found:
+        yield Statement("UPDATE @facts SET status = 'superseded', reason = 'rewound' WHERE fact_id = ?", (fact_id,))
     # One that was replaced before left nothing to stand again: its successor has its place.
-    vacated = [str(fact_id) for fact_id, status in found if status == "active"]
+    vacated = [fact_id for fact_id, status in found if status == "active"]
     while vacated:
-        sql = "SELECT fact_id, reason FROM facts WHERE superseded_by = ?"
-        for fact_id, reason in connection.execute(sql, (vacated.pop(),)).fetchall():
+        rows = yield Statement("SELECT fact_id, reason FROM @facts WHERE superseded_by = ?", (vacated.pop(),))
+        for fact_id, reason in rows:
             if reason == "replaced":
-                connection.execute(
-                    "UPDATE facts SET status = 'active', superseded_by = NULL, reason = NULL WHERE fact_id = ?",
-                    (fact_id,),
-                )
+                sql = "UPDATE @facts SET status = 'active', superseded_by = NULL, reason = NULL WHERE fact_id = ?"
+                yield Statement(sql, (fact_id,))
             elif reason == "rewound":
-                vacated.append(str(fact_id))
+                vacated.append(fact_id)
 
 
-def forget_sources(connection: apsw.Connection, session_id: str) -> list[str]:
+def forget_sources(session_id: str) -> Steps[list[str]]:
     """Remove a session as a source; return the facts that have none left, or were for that session only."""
-    sql = "SELECT DISTINCT fact_id FROM sources WHERE session_id = ?"
-    touched = [str(row[0]) for row in connection.execute(sql, (session_id,)).fetchall()]
-    connection.execute("DELETE FROM sources WHERE session_id = ?", (session_id,))
-    left = [
-        fact_id
-        for fact_id in touched
-        if connection.execute("SELECT 1 FROM sources WHERE fact_id = ?", (fact_id,)).fetchone() is None
-    ]
-    own = connection.execute(
-        "SELECT fact_id FROM facts WHERE scope = 'session' AND subject = ?", (session_id,)
-    ).fetchall()
+    yield from hold_learned_from(session_id)
+    rows = yield Statement("SELECT DISTINCT fact_id FROM @sources WHERE session_id = ?", (session_id,))
+    touched = [row[0] for row in rows]
+    yield Statement("DELETE FROM @sources WHERE session_id = ?", (session_id,))
+    left = []
     for fact_id in touched:
-        connection.execute(
-            """UPDATE facts SET status = 'superseded', reason = 'rewound' WHERE fact_id = ? AND origin <> 'person'
+        rows = yield Statement("SELECT 1 FROM @sources WHERE fact_id = ? LIMIT 1", (fact_id,))
+        if not rows:
+            left.append(fact_id)
+    own = yield Statement("SELECT fact_id FROM @facts WHERE scope = 'session' AND subject = ?", (session_id,))
+    for fact_id in touched:
+        yield Statement(
+            """UPDATE @facts SET status = 'superseded', reason = 'rewound' WHERE fact_id = ? AND origin <> 'person'
                AND status <> 'superseded'
-               AND NOT EXISTS (SELECT 1 FROM sources WHERE sources.fact_id = facts.fact_id AND NOT undone)""",
-            (fact_id,),
+               AND NOT EXISTS (SELECT 1 FROM @sources AS s WHERE s.fact_id = ? AND s.undone = 0)""",
+            (fact_id, fact_id),
         )
-    return list(dict.fromkeys([*left, *(str(row[0]) for row in own)]))
+    return list(dict.fromkeys([*left, *(row[0] for row in own)]))
