@@ -12,6 +12,7 @@ import typer
 from kipu.cli.exit_code import ExitCode
 from kipu.cli.invocation import Invocation, begin
 from kipu.cli.options import JsonOption, StoreOption
+from kipu.errors import StoreUrlError
 
 if TYPE_CHECKING:
     from kipu.stores.postgres.database import Database
@@ -95,6 +96,8 @@ async def _described(invocation: Invocation) -> bool:
         }
         _write_facts(invocation, facts, notes=described.notes)
     return not described.read_only
+    facts["durability"] = state.durability
+    facts["a power cut may take"] = state.loss_window
 
 
 def _write_facts(invocation: Invocation, facts: dict[str, str], *, notes: tuple[str, ...]) -> None:

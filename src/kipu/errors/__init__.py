@@ -90,6 +90,8 @@
         ├── StoreInUseError
         ├── StoreConvertingError
         ├── StoreClosedError
+        ├── OlderFormatError
+        ├── LocalRemainsError
         ├── NetworkFileSystemError
         ├── BlobNotFoundError
         ├── SessionArchivedError
@@ -188,7 +190,10 @@ from kipu.errors.stores import (
     StoreClosedError,
     StoreConvertingError,
     StoreCorruptError,
+    LocalRemainsError,
     StoreError,
+    OlderFormatError,
+    OlderReleaseError,
     StoreFullError,
     StoreInUseError,
     StoreNotFoundError,
@@ -256,6 +261,7 @@ __all__ = [
     "ModelLoadError",
     "ModelNameError",
     "ModelNotFoundError",
+    "LocalRemainsError",
     "ModelQuotaError",
     "ModelRateLimitedError",
     "ModelRefusedError",
@@ -277,6 +283,8 @@ __all__ = [
     "ProposalSuspectError",
     "ProposalUntriedError",
     "ReplayMismatchError",
+    "OlderFormatError",
+    "OlderReleaseError",
     "RestoreError",
     "SandboxError",
     "SealBrokenError",

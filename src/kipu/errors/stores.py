@@ -41,6 +41,18 @@ class NewerFormatError(StoreReadOnlyError):
     code = "newer_format"
 
 
+class OlderFormatError(StoreError):
+    """The tables of {store} are those of an older Kipu: {reason}. Run `kipu store migrate` once; nothing was changed."""
+
+    code = "older_format"
+
+
+class LocalRemainsError(StoreError):
+    """{what} of {store} is in a file of this machine, {path}, and is kept in the database now. Run `kipu store migrate` here; nothing was changed."""
+
+    code = "local_remains"
+
+
 class StoreCorruptError(StoreError):
     """The store {store} is damaged: {reason}. Nothing was deleted; run `kipu verify` to see what can be read."""
 

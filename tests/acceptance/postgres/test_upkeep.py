@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kipu.errors import NewerFormatError
+from kipu.errors import NewerFormatError, OlderReleaseError
+from kipu.stores.postgres import presence
 from kipu.stores.postgres.address import Address
 from kipu.stores.postgres.database import connection_settings
 from kipu.stores.postgres.schema import Migration
@@ -35,6 +36,12 @@ async def kipu(*words: str, home: Path) -> tuple[int, str, str]:
     return process.returncode or 0, said[0].decode(), said[1].decode()
 
 
+async def forget_who_was_at_work(url: str) -> None:
+    """Let two minutes pass for what releases noted of themselves."""
+    table = f'"{Address.parse(url).schema}".meta'
+    await ask(url, f"UPDATE {table} SET value = value::bigint - 121000000 WHERE name LIKE 'open.%'")
+
+
 async def test_store_command_makes_checks_and_migrates(tmp_path: Path) -> None:
     """`kipu store check` finds no tables and ends with 1, `init` makes them, and then it ends with 0 (B54, PG-20)."""
     url = fresh_schema(postgres_url())
@@ -55,21 +62,59 @@ async def test_store_command_makes_checks_and_migrates(tmp_path: Path) -> None:
 async def test_tables_change_in_two_phases_while_the_release_before_runs() -> None:
     """Widened by many at once, each step is done once and the release before writes on; narrowed, it only reads (C25, PG-20)."""
     url = fresh_schema(postgres_url())
+    database = await opened(url)
     async with kit.opened(url) as before:
         await begin(before, "one")
-        database = await opened(url)
         done = await asyncio.gather(*(migrate(database, migrations=[WIDER]) for _ in range(4)))
         assert sorted(done) == [[], [], [], [2]]
         assert (await check(database)).is_sound
         await before.append("one", [record("widened")])
         await begin(before, "two")
-        assert await migrate(database, narrow=True, migrations=[WIDER]) == [2]
-        assert not (await check(database)).is_sound
-        await database.close()
+    await forget_who_was_at_work(url)
+    assert await migrate(database, narrow=True, migrations=[WIDER]) == [2]
+    assert not (await check(database)).is_sound
+    await database.close()
     async with kit.opened(url) as before:
         assert len(await log(before, "one")) == 2
         with pytest.raises(NewerFormatError):
             await before.append("one", [record("narrowed")])
+
+
+async def test_tables_are_not_narrowed_under_a_release_that_is_at_work() -> None:
+    """While a release that the step shuts out has the store open, narrowing is refused and changes nothing (B54, PG-21)."""
+    url = fresh_schema(postgres_url())
+    schema = Address.parse(url).schema
+    database = await opened(url)
+    async with kit.opened(url) as before:
+        await begin(before, "one")
+        await migrate(database, migrations=[WIDER])
+        with pytest.raises(OlderReleaseError, match="format 1"):
+            await migrate(database, narrow=True, migrations=[WIDER])
+        assert await ask(url, f"SELECT value FROM \"{schema}\".meta WHERE name = 'oldest'") == [("1",)]
+        await before.append("one", [record("it goes on")])
+    with pytest.raises(OlderReleaseError):  # it may be gone for a moment only
+        await migrate(database, narrow=True, migrations=[WIDER])
+    await forget_who_was_at_work(url)
+    assert await migrate(database, narrow=True, migrations=[WIDER]) == [2]
+    await database.close()
+
+
+async def test_release_that_becomes_too_old_while_it_runs_stops_writing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that was open when the tables were narrowed finds it out at its next look, and writes nothing after (PG-21)."""
+    monkeypatch.setattr(presence, "BEAT_S", 0.05)
+    url = fresh_schema(postgres_url())
+    database = await opened(url)
+    async with kit.opened(url) as frozen:
+        await begin(frozen, "one")
+        await migrate(database, migrations=[WIDER])
+        await ask(url, f"UPDATE \"{Address.parse(url).schema}\".meta SET value = '2' WHERE name = 'oldest'")
+        async with asyncio.timeout(20):
+            while not frozen.describe().read_only:
+                await asyncio.sleep(0.01)
+        with pytest.raises(NewerFormatError):
+            await frozen.append("one", [record("too old")])
+        assert len(await log(frozen, "one")) == 1
+    await database.close()
 
 
 def test_url_gives_the_driver_what_is_not_kipus_own() -> None:

@@ -31,6 +31,7 @@ class Address:
     notify: bool = True
     prepare: bool = True
     statement_timeout_s: float = DEFAULT_TIMEOUT_S
+    durability: str | None = None  # what the server must promise at least
 
     @property
     def timeout_ms(self) -> str:
@@ -60,7 +61,8 @@ class Address:
         own = {name: settings.pop(name) for name in _OWN & set(settings)}
         for name in _OTHERS & set(settings):
             del settings[name]
-        if own.pop("durability", "fsync") != "fsync":
+        durability = own.pop("durability", None)
+        if durability not in {None, "fsync"}:
             raise StoreUrlError(
                 url=shown, reason="what PostgreSQL acknowledges is as durable as its server is set to be"
             )
@@ -76,6 +78,7 @@ class Address:
             _switch(own, "notify", url=shown),
             _switch(own, "prepare", url=shown),
             _number(own, "statement_timeout_s", DEFAULT_TIMEOUT_S, most=600, url=shown),
+            durability,
         )
 
 

@@ -17,11 +17,12 @@ from typing import Any, TypeAlias, TypeVar, cast
 import psycopg
 import psycopg.errors
 from psycopg.conninfo import conninfo_to_dict
-from psycopg_pool import AsyncConnectionPool
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from kipu.errors import StoreClosedError, StoreUnavailableError
 from kipu.stores.postgres.address import Address
 from kipu.stores.postgres.failures import TRY_AGAIN, is_lost, translated
+from kipu.stores.postgres.primary import Primary
 
 T = TypeVar("T")
 Row: TypeAlias = tuple[Any, ...]
@@ -35,6 +36,7 @@ _PAUSE_S = 0.02
 _RECONNECT_S = 3.0
 # A connection that gives no answer for so many times the statement timeout is cut: its other end may be gone without a word.
 _SILENCE = 3
+_LOOK_S = 3.0  # for each of several hosts to say whether it is the primary
 _MOST_PARSED = 50  # values of a statement that the driver remembers parsed
 _PLACE = re.compile(r"%[sb]")
 _PATIENT = 60  # for what may take long: removing a session of a million events
@@ -47,14 +49,16 @@ class Database:
         self.address = address
         self._closed = False
         self._under_way: set[asyncio.Future[Any]] = set()
+        self._primary = Primary(address)
         self._pool = AsyncConnectionPool(
-            address.driver_url,
+            self._conninfo,
             kwargs=connection_settings(address),
             min_size=1,
             max_size=address.connections,
             timeout=address.statement_timeout_s,
             reconnect_timeout=_RECONNECT_S,
             check=_check_alive,
+            configure=self._primary.check,
             open=False,
             name="kipu",
         )
@@ -67,6 +71,7 @@ class Database:
     async def open(self) -> None:
         """Connect. Raises: StoreUnavailableError where that is not possible."""
         with translated(self.url):
+            await asyncio.gather(*(self._look_at(conninfo) for conninfo in self._primary.others))
             # One try, whose error says why: a pool that cannot connect only says that it took too long.
             probe = await self.connect()
             await probe.close()
@@ -74,8 +79,24 @@ class Database:
 
     async def connect(self) -> Connection:
         """Return a connection beside the pool, which its caller closes."""
+        connection = await self._connect(self._primary.conninfo)
+        await self._primary.check(connection)
+        return connection
+
+    async def _connect(self, conninfo: str) -> Connection:
         connect = cast("Callable[..., Awaitable[Connection]]", psycopg.AsyncConnection.connect)
-        return await connect(self.address.driver_url, **connection_settings(self.address))
+        return await connect(conninfo, **connection_settings(self.address))
+
+    async def _look_at(self, conninfo: str) -> None:
+        """Find out whether one of several hosts is the primary; who does not answer soon is not waited for."""
+        with suppress(psycopg.Error, OSError, TimeoutError):
+            async with asyncio.timeout(_LOOK_S):
+                connection = await self._connect(conninfo)
+                await self._primary.check(connection)
+                await connection.close()
+
+    async def _conninfo(self) -> str:
+        return self._primary.conninfo
 
     async def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
         """Return the rows of a statement that only reads; it is asked again where a connection was lost."""
@@ -116,8 +137,13 @@ class Database:
                 async with self._connection(is_patient=is_patient) as connection:
                     return await work(connection)
             except Exception as error:
+                if isinstance(error, PoolTimeout) and self._primary.refusal is not None:
+                    raise StoreUnavailableError(store=self.url, reason=self._primary.refusal) from error
                 if number == _TRIES - 1 or not (isinstance(error, TRY_AGAIN) or may_repeat(error)):
                     raise
+                if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
+                    # They lead to a server that is primary no more; another one may have taken over.
+                    await self._pool.drain()
             await pause(number)
         raise AssertionError
 
@@ -130,11 +156,6 @@ class Database:
             watch = asyncio.get_running_loop().call_later(limit_s, _cut, connection)
             try:
                 yield connection
-            except psycopg.errors.ReadOnlySqlTransaction:
-                await (
-                    connection.close()
-                )  # it leads to a server that is primary no more; another one may have taken over
-                raise
             finally:
                 watch.cancel()
 

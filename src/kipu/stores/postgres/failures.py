@@ -19,8 +19,8 @@ from kipu.errors import (
     StoreUnavailableError,
 )
 
-# The server asks for the statement once more; it has changed nothing.
-TRY_AGAIN = (errors.SerializationFailure, errors.DeadlockDetected)
+# The server asks for the statement once more, or another server is to be asked; it has changed nothing.
+TRY_AGAIN = (errors.SerializationFailure, errors.DeadlockDetected, errors.ReadOnlySqlTransaction)
 # The connection is gone: whether a statement that was under way has happened is not known.
 LOST = (psycopg.OperationalError, psycopg.InterfaceError)
 # No connection was given, so nothing can have happened; the pool's errors are the driver's by their class.

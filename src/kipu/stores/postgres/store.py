@@ -11,7 +11,7 @@ from typing import Any
 
 from psycopg.errors import DuplicateObject, UniqueViolation
 
-from kipu.errors import NewerFormatError, StoreClosedError, StoreUnavailableError, StoreUrlError
+from kipu.errors import NewerFormatError, StoreClosedError, StoreUnavailableError
 from kipu.ports.clock import Clock
 from kipu.ports.head import EMPTY_PATCH, Head, HeadPatch, head_from_json
 from kipu.ports.owner import Liveness
@@ -40,10 +40,12 @@ from kipu.stores.postgres.address import Address
 from kipu.stores.postgres.appending import Appender
 from kipu.stores.postgres.changes import Changes
 from kipu.stores.postgres.database import Connection, Database, pause, run
+from kipu.stores.postgres.durability import ServerDurability, require, server_durability
 from kipu.stores.postgres.following import Everything
 from kipu.stores.postgres.heads import Heads, sql
 from kipu.stores.postgres.news import News
 from kipu.stores.postgres.reading import Reader
+from kipu.stores.postgres.presence import Presence
 from kipu.stores.postgres.server_clock import ServerClock
 
 _FOLLOWED_EVENTS = 256
@@ -56,11 +58,12 @@ class PostgresStore:
     """Keep sessions in PostgreSQL. See docs/formats/postgresql.md; requirements PG-1 and on."""
 
     def __init__(
-        self, database: Database, *, clock: Clock, liveness: Liveness, refusal: NewerFormatError | None
+        self, database: Database, *, clock: Clock, liveness: Liveness, presence: Presence, durability: ServerDurability
     ) -> None:
         self._database = database
         self._clock = clock
-        self._refusal = refusal
+        self._presence = presence
+        self._durability = durability
         self._closed = False
         self._beginning: set[asyncio.Future[None]] = set()
         heads = Heads(database)
@@ -80,30 +83,41 @@ class PostgresStore:
         """
         database = Database(Address.parse(url))
         try:
+        presence = Presence(database)
             await database.open()
-            refusal = await _prepare(database)
+            durability = await server_durability(database)
+            require(database.address.durability, durability, url=database.url)
+            await _prepare(database)
+            await presence.begin()
             if clock is None:
                 clock = ServerClock(lambda: _server_now_us(database))
                 await clock.look()
-            store = cls(database, clock=clock, liveness=liveness, refusal=refusal)
+            store = cls(database, clock=clock, liveness=liveness, presence=presence, durability=durability)
             await store._news.open()
         except BaseException:
             await database.close()
+            await presence.close()
             raise
         return store
 
     def describe(self) -> StoreDescription:
+    @property
+    def clock(self) -> Clock:
+        """Return the clock by which everything here goes: the server's, unless another was given."""
+        return self._clock
+
         """Return what this store is."""
-        notes: tuple[str, ...] = () if self._refusal is None else (str(self._refusal),)
+        refusal = self._presence.refusal
+        notes = self._durability.notes if refusal is None else (str(refusal), *self._durability.notes)
         if not self._news.is_heard:
             notes += ("notices of other machines do not get through here: they are looked for 25 times a second",)
         return StoreDescription(
             url=self._database.url,
             kind="postgresql",
-            durability="fsync",
-            loss_window="what the server itself may lose: nothing with synchronous_commit=on",
+            durability=self._durability.level,
+            loss_window=self._durability.loss_window,
             search=True,
-            read_only=self._refusal is not None,
+            read_only=refusal is not None,
             notes=notes,
         )
 
@@ -145,7 +159,7 @@ class PostgresStore:
 
     async def outcomes(self, session_id: str) -> builtins.list[Outcome]:
         """Return the session's batches that have a key within its retention, in order."""
-        self._check_open()
+        await self._may_read()
         return await self._reader.outcomes(session_id, now_us=self._clock.now_us())
 
     async def head(self, session_id: str) -> Head | None:
@@ -156,12 +170,12 @@ class PostgresStore:
 
     async def list(self, query: SessionQuery) -> Page[Head]:
         """Return a page of heads; a page costs the same however deep it is."""
-        self._check_open()
+        await self._may_read()
         return await listing.page(self._database, query)
 
     async def runnable(self, *, now: str, limit: int) -> builtins.list[Head]:
         """Return sessions with work that is due and without a live lease, those due longest first."""
-        self._check_open()
+        await self._may_read()
         return await listing.runnable(self._database, self._liveness, now=now, limit=limit)
 
     def follow(
@@ -321,8 +335,9 @@ class PostgresStore:
 
     async def _may_write(self) -> None:
         self._check_open()
-        if self._refusal is not None:
-            raise NewerFormatError(**self._refusal.data)
+            await self._presence.close()
+        if self._presence.refusal is not None:
+            raise NewerFormatError(**self._presence.refusal.data)
         if self._beginning:
             await asyncio.wait(self._beginning)
         if isinstance(self._clock, ServerClock):
@@ -335,20 +350,19 @@ class PostgresStore:
 
 async def _server_now_us(database: Database) -> int:
     return int((await database.rows(_NOW_US))[0][0])
+    async def _may_read(self) -> None:
+        """Let followers begin first: what is not read here yet comes to them, so that nothing falls between the two."""
+        self._check_open()
+        if self._beginning:
+            await asyncio.wait(self._beginning)
 
 
-async def _prepare(database: Database) -> NewerFormatError | None:
-    """Make the tables where there are none; return why they must not be written, or None."""
+
+async def _prepare(database: Database) -> None:
+    """Make the tables where there are none."""
     name = f'"{database.address.schema}".meta'
     if not (await database.rows(schema.HAS_META, (name,)))[0][0]:
         await _make_tables(database)
-    meta: dict[str, str] = dict(await database.rows(sql(schema.READ_META, database)))
-    if meta.get("kind") != "kipu":
-        raise StoreUrlError(url=database.url, reason=f"the schema {database.address.schema} is not Kipu's")
-    oldest = int(meta.get("oldest", 0))
-    if oldest > schema.FORMAT:
-        return NewerFormatError(store=database.url, found=oldest, known=schema.FORMAT)
-    return None
 
 
 async def _make_tables(database: Database) -> None:

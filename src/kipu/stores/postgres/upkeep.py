@@ -12,20 +12,19 @@ from dataclasses import dataclass
 
 from psycopg import Rollback
 
-from kipu.errors import StoreUrlError
+from kipu.errors import OlderReleaseError, StoreUrlError
 from kipu.stores.postgres import schema
 from kipu.stores.postgres.address import Address
 from kipu.stores.postgres.database import Connection, Database, run
+from kipu.stores.postgres.durability import server_durability
 from kipu.stores.postgres.heads import sql
+from kipu.stores.postgres.presence import at_work
 from kipu.stores.postgres.schema import Migration
 
 OLDEST_SERVER, NEWEST_SERVER = 15, 18
 _TABLE = re.compile(r"CREATE TABLE IF NOT EXISTS \{schema\}\.(\w+)")
 _INDEX = re.compile(r"CREATE INDEX IF NOT EXISTS (\w+)")
-_SERVER = (
-    "SELECT current_setting('server_version_num')::integer / 10000, pg_is_in_recovery(),"
-    " current_setting('synchronous_commit'), current_setting('fsync')"
-)
+_SERVER = "SELECT current_setting('server_version_num')::integer / 10000, pg_is_in_recovery()"
 _THERE = "SELECT c.relname FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace WHERE n.nspname = %s"
 _SET = "UPDATE {schema}.meta SET value = %s WHERE name = %s AND value = %s"
 
@@ -40,6 +39,8 @@ class SchemaState:
     server: int
     missing: tuple[str, ...]
     notes: tuple[str, ...]
+    durability: str
+    loss_window: str
 
     @property
     def is_sound(self) -> bool:
@@ -49,7 +50,8 @@ class SchemaState:
 
 async def check(database: Database) -> SchemaState:
     """Return what is there, changing nothing."""
-    server, is_standby, commits, syncs = (await database.rows(_SERVER))[0]
+    server, is_standby = (await database.rows(_SERVER))[0]
+    promised = await server_durability(database)
     rows = await database.rows(_THERE, (database.address.schema,))
     there = {row[0] for row in rows}
     expected = [name for text in schema.TABLES for name in (*_TABLE.findall(text), *_INDEX.findall(text))]
@@ -59,10 +61,6 @@ async def check(database: Database) -> SchemaState:
         notes.append(f"PostgreSQL {server} is not tested: {OLDEST_SERVER} to {NEWEST_SERVER} are")
     if is_standby:
         notes.append("this server is a standby: it can only be read")
-    if commits == "off" or syncs == "off":
-        notes.append(
-            f"a crash of the server may take what was acknowledged: synchronous_commit={commits}, fsync={syncs}"
-        )
     if meta and int(meta.get("format", 0)) < schema.FORMAT:
         notes.append("the tables are those of an older release: run `kipu store migrate`")
     return SchemaState(
@@ -71,7 +69,9 @@ async def check(database: Database) -> SchemaState:
         schema.FORMAT,
         server,
         tuple(name for name in expected if name not in there),
-        tuple(notes),
+        (*notes, *promised.notes),
+        promised.level,
+        promised.loss_window,
     )
 
 
@@ -80,7 +80,8 @@ async def migrate(
 ) -> list[int]:
     """Bring the tables on by every step that is not done yet, each in one transaction; return the formats reached.
 
-    Of many that do so at once, each step is done by one. Raises: StoreUrlError where the schema is not Kipu's.
+    Of many that do so at once, each step is done by one. Raises: StoreUrlError where the schema is not Kipu's,
+    OlderReleaseError where it is to be narrowed under a release that does not know how.
     """
     meta = await _meta(database)
     if meta.get("kind") != "kipu":
@@ -97,6 +98,8 @@ async def migrate(
             # The row of meta is taken first, so that others wait here, and then find it done.
             if not await run(connection, sql(_SET, database), values=(str(step.format), name, str(at))):
                 raise Rollback
+            if narrow:
+                await _refuse_older(connection, database, step=step)
             for statement in step.narrow if narrow else step.widen:
                 await run(connection, sql(statement, database))
             return step.format
@@ -104,6 +107,13 @@ async def migrate(
         reached = await database.together(carry_out, is_patient=True)
         done += [] if reached is None else [reached]
     return done
+
+
+async def _refuse_older(connection: Connection, database: Database, *, step: Migration) -> None:
+    older = {number: age_s for number, age_s in (await at_work(connection, database)).items() if number < step.format}
+    if older:
+        number = max(older)
+        raise OlderReleaseError(store=database.url, format=number, age_s=round(older[number]))
 
 
 async def _meta(database: Database) -> dict[str, str]:
