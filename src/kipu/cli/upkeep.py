@@ -76,6 +76,8 @@ async def _checked(invocation: Invocation) -> bool:
     facts = {"store": shown, "server": f"PostgreSQL {state.server}", "tables": formats}
     if state.oldest is not None:
         facts["written by releases of format"] = f"{state.oldest} and later (this one has {state.known})"
+    facts["durability"] = state.durability
+    facts["a power cut may take"] = state.loss_window
     if state.missing and state.format is not None:
         facts["missing"] = ", ".join(state.missing)
     _write_facts(invocation, facts, notes=state.notes)
@@ -96,8 +98,6 @@ async def _described(invocation: Invocation) -> bool:
         }
         _write_facts(invocation, facts, notes=described.notes)
     return not described.read_only
-    facts["durability"] = state.durability
-    facts["a power cut may take"] = state.loss_window
 
 
 def _write_facts(invocation: Invocation, facts: dict[str, str], *, notes: tuple[str, ...]) -> None:

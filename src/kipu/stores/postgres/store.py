@@ -44,8 +44,8 @@ from kipu.stores.postgres.durability import ServerDurability, require, server_du
 from kipu.stores.postgres.following import Everything
 from kipu.stores.postgres.heads import Heads, sql
 from kipu.stores.postgres.news import News
-from kipu.stores.postgres.reading import Reader
 from kipu.stores.postgres.presence import Presence
+from kipu.stores.postgres.reading import Reader
 from kipu.stores.postgres.server_clock import ServerClock
 
 _FOLLOWED_EVENTS = 256
@@ -82,8 +82,8 @@ class PostgresStore:
         Raises: StoreUrlError, StoreUnavailableError, StoreReadOnlyError, StoreCorruptError.
         """
         database = Database(Address.parse(url))
-        try:
         presence = Presence(database)
+        try:
             await database.open()
             durability = await server_durability(database)
             require(database.address.durability, durability, url=database.url)
@@ -95,17 +95,17 @@ class PostgresStore:
             store = cls(database, clock=clock, liveness=liveness, presence=presence, durability=durability)
             await store._news.open()
         except BaseException:
-            await database.close()
             await presence.close()
+            await database.close()
             raise
         return store
 
-    def describe(self) -> StoreDescription:
     @property
     def clock(self) -> Clock:
         """Return the clock by which everything here goes: the server's, unless another was given."""
         return self._clock
 
+    def describe(self) -> StoreDescription:
         """Return what this store is."""
         refusal = self._presence.refusal
         notes = self._durability.notes if refusal is None else (str(refusal), *self._durability.notes)
@@ -153,18 +153,18 @@ class PostgresStore:
         backwards: bool = False,
     ) -> list[StoredEvent]:
         """Return at most `limit` own events with after < seq <= until: the first ones, or the last, newest first."""
-        self._check_open()
+        await self._may_read()
         limit = page_size(limit)
         return await self._reader.read(session_id, after=after, until=until, limit=limit, backwards=backwards)
 
     async def outcomes(self, session_id: str) -> builtins.list[Outcome]:
         """Return the session's batches that have a key within its retention, in order."""
-        await self._may_read()
+        self._check_open()
         return await self._reader.outcomes(session_id, now_us=self._clock.now_us())
 
     async def head(self, session_id: str) -> Head | None:
         """Return the head, or None where there is no such session."""
-        self._check_open()
+        await self._may_read()
         row = await self._heads.load(session_id)
         return None if row.data is None else head_from_json(row.data)
 
@@ -175,7 +175,7 @@ class PostgresStore:
 
     async def runnable(self, *, now: str, limit: int) -> builtins.list[Head]:
         """Return sessions with work that is due and without a live lease, those due longest first."""
-        await self._may_read()
+        self._check_open()
         return await listing.runnable(self._database, self._liveness, now=now, limit=limit)
 
     def follow(
@@ -328,6 +328,7 @@ class PostgresStore:
             for beginning in self._beginning:
                 beginning.cancel()
             await self._news.close()
+            await self._presence.close()
             await self._database.close()
 
     async def _changing(self, work: Callable[[Connection], Awaitable[int]]) -> int:
@@ -335,13 +336,18 @@ class PostgresStore:
 
     async def _may_write(self) -> None:
         self._check_open()
-            await self._presence.close()
         if self._presence.refusal is not None:
             raise NewerFormatError(**self._presence.refusal.data)
         if self._beginning:
             await asyncio.wait(self._beginning)
         if isinstance(self._clock, ServerClock):
             await self._clock.look()
+
+    async def _may_read(self) -> None:
+        """Let followers begin first: what is not read here yet comes to them, so that nothing falls between the two."""
+        self._check_open()
+        if self._beginning:
+            await asyncio.wait(self._beginning)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -350,12 +356,6 @@ class PostgresStore:
 
 async def _server_now_us(database: Database) -> int:
     return int((await database.rows(_NOW_US))[0][0])
-    async def _may_read(self) -> None:
-        """Let followers begin first: what is not read here yet comes to them, so that nothing falls between the two."""
-        self._check_open()
-        if self._beginning:
-            await asyncio.wait(self._beginning)
-
 
 
 async def _prepare(database: Database) -> None:
