@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kipu.errors import ConfigurationError, MissingExtraError, StoreUrlError
-from kipu.ports.clock import Clock
+from kipu.ports.clock import Clock, SharedTime
 from kipu.ports.owner import Liveness
 from kipu.ports.principal import Principal
 from kipu.ports.store import EventStore
 from kipu.ports.tokens import TokenCounter
 from kipu.store_url import SEALING, StoreUrl, archive_url, default_store_url, memory_path, vault_path
 from kipu.stores.host import SystemClock, SystemEntropy, SystemLiveness, this_process_owner
+from kipu.stores.wrapper import innermost
 
 if TYPE_CHECKING:
     from kipu.context.policy import WindowPolicy
@@ -205,7 +206,6 @@ async def _open_kept(parsed: StoreUrl, *, clock: Clock | None, liveness: Livenes
         return await SqliteStore.open(parsed.path, clock=clock, liveness=liveness, **settings)
     from kipu.stores.fallback import FallbackStore
     from kipu.stores.sqlite.connection import holds_nothing
-    from kipu.stores.wrapper import innermost
 
     spool = innermost(await open_store(fallback, clock=clock, liveness=liveness))
 
@@ -288,7 +288,7 @@ async def open_manager(
     store = await open_store(url, clock=clock, find_keys=find_keys, archive=archive)
     manager = SessionManager(
         store,
-        clock=clock or SystemClock(),
+        clock=clock or clock_of(store),
         entropy=entropy,
         owner=this_process_owner(f"manager-{entropy.random_bytes(4).hex()}"),
         principal=principal,
@@ -300,6 +300,12 @@ async def open_manager(
     )
     await manager.finish_erasures()
     return manager
+
+
+def clock_of(store: EventStore) -> Clock:
+    """Return the clock that all who use a store go by, so that times mean the same on each machine; else this machine's."""
+    kept = innermost(store)
+    return kept.clock if isinstance(kept, SharedTime) else SystemClock()
 
 
 def _surroundings(url: str, manager: Callable[[], SessionManager], *, workspaces: Path | None) -> Surroundings:

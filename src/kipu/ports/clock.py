@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
 class Clock(Protocol):
@@ -18,4 +18,14 @@ class Entropy(Protocol):
 
     def random_bytes(self, count: int) -> bytes:
         """Return `count` unpredictable bytes."""
+        ...
+
+
+@runtime_checkable
+class SharedTime(Protocol):
+    """Be a store whose processes go by one clock, whatever the clocks of their machines say."""
+
+    @property
+    def clock(self) -> Clock:
+        """Return the clock that they share."""
         ...
