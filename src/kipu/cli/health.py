@@ -25,6 +25,7 @@ class Health:
         self._runtime = runtime
         self._capacity = capacity
         self._since_s = time.monotonic()
+        self._asking: asyncio.Future[bool] | None = None
         self.is_draining = False
 
     async def is_ready(self) -> bool:
@@ -32,10 +33,16 @@ class Health:
         return not self.is_draining and await self._reaches_store()
 
     async def _reaches_store(self) -> bool:
+        """Ask the store, one question at a time: who waits for a store that is gone may wait long, and checks do not."""
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.ensure_future(self._ask_store())
+        await asyncio.wait([self._asking], timeout=_ASK_S)
+        return self._asking.done() and not self._asking.cancelled() and self._asking.result()
+
+    async def _ask_store(self) -> bool:
         try:
-            async with asyncio.timeout(_ASK_S):
-                await self._runtime.manager.store.resolve("kipu:health")
-        except (KipuError, TimeoutError):
+            await self._runtime.manager.store.resolve("kipu:health")
+        except KipuError:
             return False
         return True
 
@@ -46,8 +53,12 @@ class Health:
             ("turns_running", "gauge", "Turns that run here.", len(worker.running)),
             ("turns_waiting", "gauge", "Sessions that wait here for a free place.", worker.waiting_count),
             ("turns_capacity", "gauge", "Turns that may run here at once.", self._capacity),
-            ("turns_served_total", "counter", "Turns that were run here.", worker.served_count),
+            ("sessions_due", "gauge", "Sessions with work that nobody had at the last look.", worker.due_count),
+            ("turns_served_total", "counter", "Turns that were run here, or a part of them.", worker.served_count),
             ("turns_failed_total", "counter", "Times that serving a session failed here.", worker.failed_count),
+            ("turns_fenced_total", "counter", "Turns that another worker had taken over.", worker.fenced_count),
+            ("claims_total", "counter", "Sessions that were taken.", worker.claimed_count),
+            ("claims_held_total", "counter", "Sessions that another worker had.", worker.held_count),
             ("store_reachable", "gauge", "Whether the store answers.", int(await self._reaches_store())),
             ("draining", "gauge", "Whether it begins no turns any more.", int(self.is_draining)),
             ("uptime_seconds", "gauge", "Since it began.", round(time.monotonic() - self._since_s, 1)),

@@ -29,7 +29,8 @@ from kipu.runtime.turns.turn_run import read_story
 logger = logging.getLogger(__name__)
 
 WAKING_TYPES = frozenset({"user_message", "approval_decision", "stop_requested", "message_settled"})
-RETRY_S = 0.2  # when somebody else holds the session
+RETRY_S = 0.2  # when somebody else holds the session; most turns are short
+RETRIES = 3  # each after twice as long; then the sweep finds it when it is free
 FAULT_RETRY_S = 2.0
 
 
@@ -59,7 +60,7 @@ class Worker:
         orchestrator: Orchestrator,
         *,
         max_turns: int = 64,
-        sweep_s: float = 2.0,
+        sweep_s: float = 1.0,
         accepts: Callable[[str], bool] | None = None,
     ) -> None:
         self._manager = manager
@@ -73,8 +74,13 @@ class Worker:
         self._watchers: list[asyncio.Task[None]] = []
         self._quarantine = Quarantine()
         self._is_draining = False
-        self.served_count = 0  # times that a session was served, and that serving it failed
+        self._held: dict[str, int] = {}  # sessions that somebody else has, and how often that was seen
+        self.served_count = 0  # turns that were run here, or a part of them, and times that serving a session failed
         self.failed_count = 0
+        self.claimed_count = 0  # sessions that were taken, that somebody else had, and that were lost to somebody
+        self.held_count = 0
+        self.fenced_count = 0
+        self.due_count = 0  # sessions with work that nobody had at the last look
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -156,7 +162,7 @@ class Worker:
 
     def _served(self, session_id: str, task: asyncio.Task[None]) -> None:
         running = self._running.pop(session_id)
-        self.served_count += 1
+        self.served_count += running.control.turn_id is not None
         if not task.cancelled() and task.exception() is not None:
             self.failed_count += 1
             logger.error("serving session %s failed", session_id, exc_info=task.exception())
@@ -180,6 +186,7 @@ class Worker:
 
     async def _serve(self, session_id: str, running: _Running) -> None:
         """Run one turn of the session if it has work, and come back to it when there is more."""
+        held_before = self._held.pop(session_id, 0)
         try:
             head = await self._manager.store.head(session_id)
             if head is None or head.due_at is None:
@@ -187,8 +194,9 @@ class Worker:
             owner = owner_of(head)
             session = await self._manager.open(session_id, principal=owner)
             if not await session.lock.try_acquire():
-                self._later(session_id, RETRY_S)
+                self._look_again(session_id, before=held_before)
                 return
+            self.claimed_count += 1
             try:
                 turns = SessionTurns(
                     self._manager,
@@ -203,6 +211,7 @@ class Worker:
         except SessionNotFoundError:
             return
         except (LeaseLostError, StoreError) as error:
+            self.fenced_count += isinstance(error, LeaseLostError)
             if not isinstance(error, StoreClosedError):
                 logger.warning("session %s: %s", session_id, error)
                 self._later(session_id, FAULT_RETRY_S)
@@ -213,6 +222,13 @@ class Worker:
                 running.again = True
             else:
                 self._later(session_id, wait_s)
+
+    def _look_again(self, session_id: str, *, before: int) -> None:
+        """Come back soon to a session that somebody else has; one that is kept for long is left to the sweep."""
+        self.held_count += 1
+        if before < RETRIES:
+            self._held[session_id] = before + 1
+            self._later(session_id, RETRY_S * 2**before)
 
     # ---- news ------------------------------------------------------------------------------------------------------
 
@@ -258,6 +274,7 @@ class Worker:
         while len(heads) == limit and not any(self._accepts(head.session_id) for head in heads):
             limit *= 4
             heads = await self._manager.store.runnable(now=now, limit=limit)
+        self.due_count = len(heads)
         for head in heads:
             if head.session_id not in self._running:
                 self.wake(head.session_id)
