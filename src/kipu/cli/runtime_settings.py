@@ -45,6 +45,7 @@ def open_cli_runtime(
         settings=settings,
         open_model=open_model or model_opener(invocation.settings),
         retention=retention_of(invocation),
+        live=invocation.settings["live"],
         **memory_options(invocation, manager),
         **options,
     )

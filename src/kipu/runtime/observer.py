@@ -12,6 +12,17 @@ from kipu.ports.model import ModelEvent
 
 
 @dataclass(frozen=True, slots=True)
+class BeginNews:
+    """An answer begins to stream, or with `call_id` a call's output: behind the event `at`, under the fencing `token`."""
+
+    session_id: str
+    turn_id: str
+    call_id: str | None = None
+    at: int = 0
+    token: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class ModelNews:
     """A piece of an answer."""
 
@@ -38,6 +49,16 @@ class RetryNews:
     turn_id: str
     reason: str
     wait_s: float
+    at: int = 0
+    token: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LostNews:
+    """Pieces of an answer did not come: what was shown of it does not count, the log has it whole."""
+
+    session_id: str
+    turn_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +70,7 @@ class EndNews:
     call_id: str | None = None
 
 
-News: TypeAlias = ModelNews | ToolNews | RetryNews | EndNews
+News: TypeAlias = BeginNews | ModelNews | ToolNews | RetryNews | LostNews | EndNews
 
 
 class TurnObserver(Protocol):
@@ -65,6 +86,18 @@ class NoObserver:
 
     def tell(self, news: News) -> None:
         """Do nothing."""
+
+
+class Observers:
+    """Tell several."""
+
+    def __init__(self, *observers: TurnObserver) -> None:
+        self._observers = observers
+
+    def tell(self, news: News) -> None:
+        """Hand a piece of news to each."""
+        for observer in self._observers:
+            observer.tell(news)
 
 
 class LiveFeed:

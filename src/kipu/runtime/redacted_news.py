@@ -31,9 +31,11 @@ class RedactedNews:
         elif isinstance(news, EndNews):
             self._end(news)
             self._inner.tell(news)
-        else:
+        elif isinstance(news, RetryNews):
             self._forget(news)
             self._inner.tell(replace(news, reason=str(self._redactor.redact(news.reason, places=False).value)))
+        else:
+            self._inner.tell(news)
 
     def _model(self, news: ModelNews) -> None:
         event = news.event

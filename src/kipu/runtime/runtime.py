@@ -14,11 +14,15 @@ from kipu.memory.keeper import MemoryKeeper
 from kipu.memory.memory import Memory
 from kipu.runtime.agent_builder import CodingAgentBuilder
 from kipu.runtime.approvals import ApprovalDesk
+from kipu.runtime.live.relay import LiveRelay
+from kipu.runtime.live.streams import LiveStreams
 from kipu.runtime.messages.bus import MessageBus
 from kipu.runtime.messages.control import ControlLane
 from kipu.runtime.observer import LiveFeed
 from kipu.runtime.orchestrator import Orchestrator
+from kipu.runtime.turns.elsewhere import ASKED_WAIT_S, WAIT_S, Elsewhere
 from kipu.runtime.worker import Worker
+from kipu.runtime.workspaces.presence import Presence
 from kipu.session.busy import PolicyChoice
 
 
@@ -31,6 +35,8 @@ class Runtime:
         builder: CodingAgentBuilder,
         *,
         feed: LiveFeed,
+        streams: LiveStreams,
+        relay: LiveRelay | None = None,
         max_turns: int = 64,
         max_agents: int = 128,
         idle_s: float = 1800.0,
@@ -47,11 +53,18 @@ class Runtime:
         self.manager = manager
         self.builder = builder
         self.feed = feed
+        self.streams = streams
+        self.relay = relay
         self.orchestrator = Orchestrator(
             manager, builder, max_agents=max_agents, idle_s=idle_s, monotonic_s=time.monotonic
         )
         builder.orchestrator = self.orchestrator
-        self.worker = Worker(manager, self.orchestrator, max_turns=max_turns, accepts=accepts)
+        self.placing = builder.workspaces.placing
+        self._presence = Presence(manager, self.placing, monotonic_s=time.monotonic)
+        self._is_for_all = accepts is None
+        wait_s = WAIT_S if self._is_for_all else ASKED_WAIT_S
+        self.elsewhere = Elsewhere(self.placing, self._presence, monotonic_s=time.monotonic, wait_s=wait_s)
+        self.worker = Worker(manager, self.orchestrator, max_turns=max_turns, accepts=accepts, elsewhere=self.elsewhere)
         self.desk = ApprovalDesk(manager, grants=builder.grants, wake=self.worker.wake, may_approve_own=may_approve_own)
         self.bus = MessageBus(
             manager,
@@ -60,6 +73,7 @@ class Runtime:
             default_policy=default_policy,
             delivering=delivering,
             approvals=self.desk,
+            streams=streams,
         )
         self._drain_s = drain_s
         self.memory = memory
@@ -75,8 +89,15 @@ class Runtime:
     async def __aenter__(self) -> Self:
         if self.memory is not None:
             self._stack.push_async_callback(self.memory.store.close)
+        if self.relay is not None:
+            self._stack.push_async_callback(self.relay.close)
+            await self.relay.open()
         self._stack.push_async_callback(self.builder.close)
         self._stack.push_async_callback(self.orchestrator.close)
+        if self._is_for_all:
+            await self._stack.enter_async_context(self._presence)
+        else:  # a command that does one thing is no worker that others count on
+            await self._presence.confirm()
         await self._stack.enter_async_context(self.worker)
         if self._keeper is not None:
             await self._stack.enter_async_context(self._keeper)

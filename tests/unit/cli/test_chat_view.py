@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,14 +17,15 @@ from kipu.cli.chat.questions import Question, editable, edited, parse_answer
 from kipu.cli.chat.screen import Screen, Work
 from kipu.cli.chat.served import Served
 from kipu.cli.chat.turn_view import TurnView
-from kipu.cli.chat.watch import SessionWatch
 from kipu.cli.output import Output
 from kipu.errors import InputError
 from kipu.events.conversation import AgentMessageEvent, ToolCallEvent, ToolResultEvent, UserMessageEvent
 from kipu.events.turn import ApprovalDecisionEvent, ApprovalRequestEvent, TurnFinishedEvent, TurnStartedEvent
 from kipu.manager.manager import SessionManager
 from kipu.ports.model import TextDelta
-from kipu.runtime.observer import LiveFeed, ModelNews, RetryNews, ToolNews
+from kipu.runtime.live.streams import LiveStreams
+from kipu.runtime.live.watch import SessionWatch
+from kipu.runtime.observer import BeginNews, EndNews, ModelNews, RetryNews, ToolNews
 
 SESSION_ID = "sess_of_the_test"
 MARKDOWN = """\
@@ -206,12 +208,24 @@ def test_changed_arguments_keep_what_was_not_changed() -> None:
 # ---- what happens ----------------------------------------------------------------------------------------------------
 
 
+def tell(streams: LiveStreams, step: ModelNews | ToolNews | RetryNews, *, at: int) -> None:
+    """Tell news, with the beginning and the end of their streams."""
+    if isinstance(step, RetryNews):
+        streams.tell(EndNews(SESSION_ID, "turn_1"))
+        streams.tell(replace(step, at=at))
+        return
+    call_id = step.call_id if isinstance(step, ToolNews) else None
+    if call_id not in {stream.begun.call_id for stream in streams.running(SESSION_ID)}:
+        streams.tell(BeginNews(SESSION_ID, "turn_1", call_id, at=at))
+    streams.tell(step)
+
+
 async def shown_of(manager: SessionManager, *steps: Any) -> tuple[list[tuple[Any, ...]], TurnView]:
     """Append events and tell news in this order, and return what was shown of it."""
     session = await manager.get_or_create("cli:default")
-    feed, screen, moved = LiveFeed(), FakeScreen(), asyncio.Event()
+    streams, screen, moved = LiveStreams("here"), FakeScreen(), asyncio.Event()
     view = TurnView(screen, session, own={2}, worker=manager.owner)
-    watch = SessionWatch(session, feed, after=session.history.last_seq)
+    watch = SessionWatch(session, streams, after=session.history.last_seq)
 
     async def look() -> None:
         async for happening in watch:
@@ -223,8 +237,9 @@ async def shown_of(manager: SessionManager, *steps: Any) -> tuple[list[tuple[Any
     async with session.holding():
         for step in steps:
             if isinstance(step, ModelNews | ToolNews | RetryNews):
-                feed.tell(step)
+                tell(streams, step, at=session.history.last_seq)
             else:
+                streams.tell(EndNews(SESSION_ID, "turn_1"))
                 await session.add_event(step)
     async with asyncio.timeout(10):
         while view.seen_seq < session.history.last_seq:

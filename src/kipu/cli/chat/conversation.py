@@ -21,10 +21,10 @@ from kipu.cli.chat.served import Served
 from kipu.cli.chat.standing import show_standing
 from kipu.cli.chat.turn_view import TurnEnd, TurnView
 from kipu.cli.chat.waiting import Waiting
-from kipu.cli.chat.watch import SessionWatch
 from kipu.cli.chat.workplace import Place, give_place
 from kipu.cli.exit_code import ExitCode
 from kipu.errors import KipuError, StoreError
+from kipu.runtime.live.watch import SessionWatch
 from kipu.runtime.messages.inbound import InboundEvent
 from kipu.runtime.turns.turn_run import read_story
 
@@ -158,7 +158,7 @@ class Conversation:
 
     async def _follow(self, session: Session, view: TurnView, after: int) -> None:
         try:
-            async for happening in SessionWatch(session, self.runtime.feed, after=after):
+            async for happening in SessionWatch(session, self.runtime.streams, after=after):
                 view.take(happening)
                 for end in view.ends:
                     self._finish(session, end)

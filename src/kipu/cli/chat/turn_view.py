@@ -25,12 +25,12 @@ from kipu.events.turn import (
     TurnSteeredEvent,
 )
 from kipu.ports.model import ReasoningDelta, TextDelta
-from kipu.runtime.observer import ModelNews, RetryNews, ToolNews
+from kipu.runtime.observer import LostNews, ModelNews, RetryNews, ToolNews
 from kipu.session.turn_story import OpenCall, TurnStory
 
 if TYPE_CHECKING:
-    from kipu.cli.chat.watch import Happening
     from kipu.manager.session import Session
+    from kipu.runtime.live.watch import Happening
 
 Handler: TypeAlias = Callable[[Any], None]
 
@@ -85,6 +85,7 @@ class TurnView:
             MessageSettledEvent: self._settled,
             ModelNews: self._piece,
             RetryNews: self._retry,
+            LostNews: self._lost,
             AgentMessageEvent: self._message,
             UserMessageEvent: self._user,
             CompactionEvent: self._compacted,
@@ -174,6 +175,12 @@ class TurnView:
             self._screen.piece(news.event.text)
         elif isinstance(news.event, ReasoningDelta):
             self._screen.thought(news.event.text)
+
+    def _lost(self, _news: LostNews) -> None:
+        """Begin the message anew: what was shown of it is not its beginning, or nobody goes on with it."""
+        if self._has_streamed:
+            self._has_streamed = False
+            self._screen.forget_message()
 
     def _retry(self, news: RetryNews) -> None:
         if self._has_streamed:

@@ -15,6 +15,8 @@ from kipu.manager.manager import SessionManager
 from kipu.manager.session import Session
 from kipu.ports.principal import Principal
 from kipu.runtime.approvals import ApprovalDesk
+from kipu.runtime.live.streams import LiveStreams
+from kipu.runtime.live.watch import Happening, SessionWatch
 from kipu.runtime.messages.control import ControlLane
 from kipu.runtime.messages.inbound import InboundEvent
 from kipu.runtime.messages.outbound import OUTBOUND_TYPES, Outbound, outbound_of
@@ -46,8 +48,10 @@ class MessageBus:
         max_inbound: int = DEFAULT_MAX_INBOUND,
         max_waiting: int = DEFAULT_MAX_WAITING,
         approvals: ApprovalDesk | None = None,
+        streams: LiveStreams | None = None,
     ) -> None:
         self._manager = manager
+        self._streams = streams or LiveStreams("")
         self._wake = wake or _nobody
         self._channel_policies = dict(channel_policies or {})
         self._default_policy = BusyPolicy.resolve(default=default_policy)
@@ -121,6 +125,21 @@ class MessageBus:
                         yield outbound
 
         return outbounds()
+
+    async def watch(
+        self, session_id: str, *, after: int | None = None, principal: Principal | None = None
+    ) -> AsyncIterator[Happening]:
+        """Return an iterator over what happens in a session, in this process or another: events, and pieces as they stream.
+
+        Events behind `after` (None: from now on) come once each, in order, like `Session.follow`. Between them come pieces of
+        answers and of calls' output (`runtime/observer.py`), from the beginning of what streams now; pieces may be missing where a
+        line is lost or whoever watches is slow, and the event that has it whole comes all the same. Close it when it is not read on.
+        Raises: SessionNotFoundError, also later, when the principal may read the session no more.
+        """
+        session = await self._manager.open(session_id, principal=principal)
+        await session.refresh()
+        start = session.history.last_seq if after is None else after
+        return aiter(SessionWatch(session, self._streams, after=start, principal=principal))
 
     def subscribe_channel(
         self, channel: str, *, account: str | None = None, principal: Principal | None = None

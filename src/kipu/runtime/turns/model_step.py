@@ -29,7 +29,7 @@ from kipu.manager.session import Session
 from kipu.ports.model import JsonObject, ModelClient, ModelReply, ModelRequest, ModelStream, ToolCallDelta
 from kipu.ports.store import EventStore
 from kipu.runtime.models.retrying import DEFAULT_LIMITS, RetryLimits, retry_delay_s
-from kipu.runtime.observer import EndNews, ModelNews, RetryNews, TurnObserver
+from kipu.runtime.observer import BeginNews, EndNews, ModelNews, RetryNews, TurnObserver
 from kipu.runtime.turns.model_settings import settings_of
 from kipu.runtime.turns.shown_window import TARGET, window_record
 from kipu.runtime.turns.silence import SilenceLimit
@@ -118,7 +118,10 @@ class ModelStep:
                     await self._give_up(run, error)
                     continue
                 waited_s += wait_s
-                self._observer.tell(RetryNews(run.session.session_id, run.turn.id, str(error), wait_s))
+                at, token = run.place
+                self._observer.tell(
+                    RetryNews(run.session.session_id, run.turn.id, str(error), wait_s, at=at, token=token)
+                )
                 await run.control.sleep(min(wait_s, self._budget.remaining_s() or wait_s))
                 await self._budget.check(run)
 
@@ -161,6 +164,8 @@ class ModelStep:
     async def _listen(self, run: TurnRun, request: ModelRequest) -> ModelReply:
         """Read one answer to its end and keep it."""
         stream = self._model.stream(request)
+        at, token = run.place
+        self._observer.tell(BeginNews(run.session.session_id, run.turn.id, at=at, token=token))
         try:
             with run.control.on_stop(stream.interrupt):
                 async with stream:

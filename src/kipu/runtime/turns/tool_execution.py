@@ -23,7 +23,7 @@ from kipu.ports.principal import Principal
 from kipu.ports.store import EventStore
 from kipu.ports.tool import JsonObject, ParkingTool, Tool, ToolContext, ToolResult
 from kipu.ports.workspace import Workspace
-from kipu.runtime.observer import EndNews, ToolNews, TurnObserver
+from kipu.runtime.observer import BeginNews, EndNews, ToolNews, TurnObserver
 from kipu.runtime.tools.result_limit import limited
 from kipu.runtime.tools.toolbox import Toolbox
 from kipu.runtime.turns.turn_control import HANDOVER
@@ -111,6 +111,8 @@ class ToolExecution:
                 return
         await run.add(ToolStartedEvent(tool_call_id=call.id))
         context = await self.context(run)(call)
+        at, token = run.place
+        self._observer.tell(BeginNews(run.session.session_id, run.turn.id, call.id, at=at, token=token))
         try:
             result = await self._bounded(run, tool, arguments, context)
         except CallParkedError as parked:

@@ -61,6 +61,12 @@ class TurnRun:
         if self.story.stop_mode is not None:
             self.control.stop(self.story.stop_mode)
 
+    @property
+    def place(self) -> tuple[int, int]:
+        """Return behind which event the turn stands, and its fencing token: what streams is told with both."""
+        lease = self.session.lock.lease
+        return self.session.history.last_seq, 0 if lease is None else lease.token
+
     async def first_message(self) -> UserMessageEvent | None:
         """Return the first message the turn took, None where it took none that can be read."""
         first = self.story.consumes[:1]

