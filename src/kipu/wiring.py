@@ -389,6 +389,7 @@ def open_runtime(
     memory: Memory | None = None,
     memory_by_model: bool = True,
     retention: Retention | None = None,
+    live: str | None = None,
     clock: Clock | None = None,
     **options: Any,
 ) -> Runtime:
@@ -397,15 +398,19 @@ def open_runtime(
     With a `memory` (see `open_memory`), agents recall from it, and sessions that are idle, long or over are taken into it: by the
     session's own model, or by rules where that is none or `memory_by_model` is False. It is closed with the runtime.
     Sessions are looked over now and then: what `retention` says is due is done (without one: expiry after 30 days), erasing apart.
+    `live` says what carries the pieces of answers to other processes: `auto` (the store's own way), `off`, or the URL of a Valkey or
+    Redis server; without it, KIPU_LIVE.
     `options` are those of `Runtime`: max_turns, max_agents, accepts, channel_policies, default_policy, delivering …
     """
     from kipu.manager.lifecycle.keeper import LifecycleKeeper
     from kipu.manager.lifecycle.retention import Retention
     from kipu.runtime.agent_builder import AgentSettings, CodingAgentBuilder
     from kipu.runtime.instructions import default_workspaces_folder
+    from kipu.runtime.live.opening import open_relay
+    from kipu.runtime.live.streams import LiveStreams
     from kipu.runtime.models.loader import find_model
     from kipu.runtime.models.loader import open_model as open_choice
-    from kipu.runtime.observer import LiveFeed
+    from kipu.runtime.observer import LiveFeed, Observers
     from kipu.runtime.runtime import Runtime
 
     def find_and_open(name: str | None) -> ModelClient:
@@ -415,12 +420,13 @@ def open_runtime(
         folder = default_workspaces_folder(os.environ.get("XDG_DATA_HOME"), os.environ.get("HOME"))
         settings = AgentSettings(folder)
     options.setdefault("lifecycle", LifecycleKeeper(manager, retention or Retention()))
-    feed = LiveFeed()
-    observer: TurnObserver = feed
+    feed, streams = LiveFeed(), LiveStreams(manager.mint("live"))
+    relay = open_relay(streams, manager.store, live or os.environ.get("KIPU_LIVE"), environment=os.environ)
+    observer: TurnObserver = Observers(feed, streams)
     if manager.redactor is not None:
         from kipu.runtime.redacted_news import RedactedNews
 
-        observer = RedactedNews(feed, manager.redactor)
+        observer = RedactedNews(observer, manager.redactor)
     builder = CodingAgentBuilder(
         manager,
         settings,
@@ -436,4 +442,4 @@ def open_runtime(
         if memory_by_model:
             memory.worker.ask(builder.model_of)
         options = {"keeper": MemoryKeeper(manager, memory), **options, "memory": memory}
-    return Runtime(manager, builder, feed=feed, **options)
+    return Runtime(manager, builder, feed=feed, streams=streams, relay=relay, **options)

@@ -121,6 +121,11 @@ class PostgresStore:
             notes=notes,
         )
 
+    @property
+    def address(self) -> Address:
+        """Return where its database is, for what goes over lines of its own."""
+        return self._database.address
+
     # ---- appending -------------------------------------------------------------------------------------------------
 
     async def append(
