@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
@@ -32,6 +31,7 @@ from kipu.manager.forking import beginning_of_fork
 from kipu.manager.head_limits import check_settings, check_title
 from kipu.manager.history import LiveHistory
 from kipu.manager.holding import Hold, hold_session, release_session
+from kipu.manager.key_text import free_key, key_text
 from kipu.manager.listing import all_heads, list_heads
 from kipu.manager.lock import DEFAULT_TTL_S, SessionLock
 from kipu.manager.protocol import BaseSessionManager
@@ -131,7 +131,7 @@ class SessionManager(BaseSessionManager):
         session_id = ids.check_session_id(session_id) if session_id is not None else self.mint("sess")
         check_title(title)
         check_settings(initial_context or {}, caller=caller, before={})
-        text = None if key is None else self._key_text(key, caller)
+        text = None if key is None else free_key(key, caller)
         init = SessionInitEvent(
             key=text, owner=caller.id, tenant=caller.tenant, title=title, metadata=dict(initial_context or {})
         )
@@ -159,7 +159,7 @@ class SessionManager(BaseSessionManager):
         Raises: SessionNotFoundError, AccessDeniedError: it is somebody else's, and not for `verb`.
         """
         caller = principal or self.principal
-        text = self._key_text(key, caller)
+        text = key_text(key, caller)
         while True:
             bound = await self.store.resolve(text)
             if bound is not None:
@@ -173,7 +173,7 @@ class SessionManager(BaseSessionManager):
     async def new_session(self, key: str | SessionKey, *, principal: Principal | None = None) -> Session:
         """Give `key` a fresh session; the one before stays listable and resumable, as expired (`/new`)."""
         caller = principal or self.principal
-        text = self._key_text(key, caller)
+        text = free_key(key, caller)
         before = await self.store.resolve(text)
         old = None if before is None else await self.open(before, principal=caller, verb=Verb.CONFIGURE)
         session_id = self.mint("sess")
@@ -202,7 +202,7 @@ class SessionManager(BaseSessionManager):
         Raises: SessionNotFoundError, ConflictError (somebody bound the key meanwhile).
         """
         caller = principal or self.principal
-        text = self._key_text(key, caller)
+        text = free_key(key, caller)
         session = await self.open(session_id, principal=caller, verb=Verb.CONFIGURE)
         before = await self.store.resolve(text)
         if before is not None and before != session_id:
@@ -222,11 +222,11 @@ class SessionManager(BaseSessionManager):
     ) -> None:
         """Let `alias` lead where `key` leads, so that no history is orphaned when keys are made otherwise (A21)."""
         caller = principal or self.principal
-        session_id = await self.store.resolve(self._key_text(key, caller))
+        session_id = await self.store.resolve(key_text(key, caller))
         if session_id is None:
             raise SessionNotFoundError(session_id=str(key))
         await self.open(session_id, principal=caller, verb=Verb.CONFIGURE)
-        text = self._key_text(alias, caller)
+        text = free_key(alias, caller)
         await self.store.bind(text, session_id)
 
     async def fork_session(
@@ -277,7 +277,7 @@ class SessionManager(BaseSessionManager):
     async def resolve(self, key: str | SessionKey, *, principal: Principal | None = None) -> str | None:
         """Return the id that `key` leads to, if it is this principal's."""
         caller = principal or self.principal
-        session_id = await self.store.resolve(self._key_text(key, caller))
+        session_id = await self.store.resolve(key_text(key, caller))
         if session_id is None:
             return None
         head = await self.store.head(session_id)
@@ -482,13 +482,6 @@ class SessionManager(BaseSessionManager):
     def mint(self, prefix: str) -> str:
         """Return a new id that sorts by time, such as `sess_…` or `turn_…`."""
         return ids.prefixed_id(prefix, self._clock.now_us() // 1000, random=self._entropy.random_bytes(10))
-
-    def _key_text(self, key: str | SessionKey, principal: Principal) -> str:
-        """Return the canonical key within the principal's tenant, so that tenants never share one."""
-        parsed = SessionKey.parse(key)
-        if principal.tenant and parsed.tenant != principal.tenant:
-            parsed = replace(parsed, tenant=principal.tenant)
-        return str(parsed)
 
 
 def _keep_unsaved(session: Session, error: KipuError) -> None:
