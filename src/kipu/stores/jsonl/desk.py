@@ -22,13 +22,14 @@ LeaseChange = Callable[[dict[str, object], int], tuple[LeaseState | None, T]]
 
 
 class Desk:
-    """Answer questions and change leases for the store. Has a connection of its own to the index, for reading."""
+    """Answer questions and change leases for the store.
+
+    It reads the index over a connection of its own, but where the index is in memory: there all take turns under its lock.
+    """
 
     def __init__(self, shelf: Shelf) -> None:
         self._shelf = shelf
-        self._reader = (
-            shelf.index if shelf.settings.read_only else Index(shelf.settings.index_folder, url=shelf.settings.url)
-        )
+        self._reader = None if shelf.settings.read_only else Index(shelf.settings.index_folder, url=shelf.settings.url)
         self._mutex = threading.Lock()
         self._compared = False
         self._searches = patience.Pace()
@@ -107,10 +108,13 @@ class Desk:
 
     async def ask(self, question: Callable[[Index], T]) -> T:
         """Ask the index, in place where it is open and the answer takes few steps."""
+        reader = self._reader
+        if reader is None:
+            return await self.run(lambda wait_s: self._ask_in_turn(question, wait_s=wait_s))
         if self._mutex.acquire(blocking=False):
             try:
-                if self._reader.is_current():
-                    return patience.answer_soon(self._reader.connection, lambda _: question(self._reader))
+                if reader.is_current():
+                    return patience.answer_soon(reader.connection, lambda _: question(reader))
             except apsw.InterruptError:
                 pass  # it takes many
             except (apsw.CorruptError, apsw.NotADBError, apsw.SQLError, StoreCorruptError):
@@ -132,11 +136,14 @@ class Desk:
 
     def ask_now(self, question: Callable[[Index], T]) -> T:
         """Ask the index, which is made anew first where it is missing or damaged."""
+        reader = self._reader
+        if reader is None:
+            return self._ask_in_turn(question, wait_s=WAIT_S)
         with self._mutex:
             for attempt in range(3):
                 try:
-                    self._open_reader()
-                    return question(self._reader)
+                    self._open(reader)
+                    return question(reader)
                 except (apsw.CorruptError, apsw.NotADBError, StoreCorruptError) as error:
                     self._shelf.broken = True
                     if attempt == 2:
@@ -147,13 +154,23 @@ class Desk:
                     raise StoreUnavailableError(store=self._shelf.settings.url, reason=f"its index: {error}") from error
             raise AssertionError
 
-    def _open_reader(self) -> None:
-        if self._reader.is_current() and not self._shelf.broken:
+    def _ask_in_turn(self, question: Callable[[Index], T], *, wait_s: float) -> T:
+        """Ask over the one connection there is. Raises: BlockingIOError where `wait_s` is 0 and it takes a while."""
+        with self._shelf.indexing(wait_s=wait_s) as index:
+            if wait_s > 0:
+                return question(index)
+            try:
+                return patience.answer_soon(index.connection, lambda _: question(index))
+            except apsw.InterruptError as error:
+                raise BlockingIOError from error
+
+    def _open(self, reader: Index) -> None:
+        if reader.is_current() and not self._shelf.broken:
             return
         while True:
             with self._shelf.indexing(wait_s=WAIT_S):
                 pass
-            if self._reader is self._shelf.index or self._reader.open():
+            if reader.open():
                 return
 
     async def indexed_seq(self, session_id: str) -> int:
@@ -221,6 +238,6 @@ class Desk:
         except (apsw.Error, StoreCorruptError):
             pass
         finally:
-            if self._reader is not shelf.index:
+            if self._reader is not None:
                 self._reader.close()
             shelf.close()

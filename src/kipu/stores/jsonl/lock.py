@@ -25,6 +25,7 @@ class FileLock:
         self.path = path
         self._fd = -1
         self._mutex = threading.Lock()
+        self._holder = 0
 
     def acquire(self, *, wait_s: float, shared: bool = False) -> None:
         """Take the lock, waiting up to `wait_s`.
@@ -40,6 +41,7 @@ class FileLock:
         except BaseException:
             self._mutex.release()
             raise
+        self._holder = threading.get_ident()
 
     def _lock(self, wait_s: float, kind: int) -> None:
         if self._fd < 0:
@@ -71,11 +73,17 @@ class FileLock:
 
     def release(self) -> None:
         """Give the lock back."""
+        self._holder = 0
         try:
             if self._fd >= 0:
                 fcntl.flock(self._fd, fcntl.LOCK_UN)
         finally:
             self._mutex.release()
+
+    @property
+    def is_mine(self) -> bool:
+        """Return True in the thread that holds the lock."""
+        return self._holder == threading.get_ident()
 
     @property
     def unlinked(self) -> bool:

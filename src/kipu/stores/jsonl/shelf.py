@@ -18,6 +18,7 @@ from kipu.stores.jsonl.backlog import Backlog
 from kipu.stores.jsonl.bindings import Bindings, Intent
 from kipu.stores.jsonl.changes import ChangeNotes
 from kipu.stores.jsonl.entry import LogEntry
+from kipu.stores.jsonl.hints import Hints
 from kipu.stores.jsonl.index import Index
 from kipu.stores.jsonl.lease import LeaseFile, LeaseState
 from kipu.stores.jsonl.lock import FileLock
@@ -76,6 +77,7 @@ class Shelf:
         self.owner = owner
         self.index = Index(settings.index_folder, url=settings.url, in_memory=settings.read_only)
         self.index_lock = FileLock(os.path.join(settings.index_folder, "index.lock"))
+        self.hints = Hints(settings)
         self.bindings = Bindings(self.root, sync=settings.syncs, writable=not settings.read_only)
         self.notes = ChangeNotes(self.root)
         self.stale: set[str] = set()  # sessions whose index row could not be written
@@ -190,9 +192,17 @@ class Shelf:
         return view
 
     def entry(self, session_id: str) -> LogEntry | None:
-        """Return what the index remembers of a log, or None when it cannot be asked now."""
+        """Return what the index remembers of a log, or None when it cannot be asked now.
+
+        The index's connection belongs to whoever holds its lock: a look from beside would break what they are in the middle of.
+        """
         try:
-            return self.index.entry(session_id)
+            if self.index_lock.is_mine:
+                return self.index.entry(session_id)
+            with self.index_lock.held(wait_s=0, shared=True):
+                return self.index.entry(session_id)
+        except BlockingIOError:
+            return self.hints.entry(session_id)
         except (apsw.Error, StoreCorruptError):
             return None
 
@@ -367,6 +377,7 @@ class Shelf:
             for opened in self._logs.values():
                 opened.close()
             self._logs.clear()
+        self.hints.close()
         self.index.close()
         self.notes.close()
         for lock in (self.index_lock, self.bindings.lock):
