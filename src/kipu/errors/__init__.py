@@ -54,7 +54,10 @@
     │   ├── PathTwinError
     │   ├── WorkspaceMissingError
     │   ├── GitError
-    │   └── RestoreError
+    │   ├── RestoreError
+    │   ├── HostBoundError
+    │   ├── SharedRootError
+    │   └── WorkspaceTooLargeError
     ├── ToolError                       a tool cannot be used; the model is told, the turn goes on
     │   ├── SandboxError
     │   └── McpServerError
@@ -205,13 +208,16 @@ from kipu.errors.tools import DemoStepError, McpServerError, SandboxError, ToolE
 from kipu.errors.turns import CallParkedError, TurnEndedError, TurnLimitError, TurnStoppedError
 from kipu.errors.workspaces import (
     GitError,
+    HostBoundError,
     PathDeniedError,
     PathNotFoundError,
     PathOutsideError,
     PathTwinError,
     RestoreError,
+    SharedRootError,
     WorkspaceError,
     WorkspaceMissingError,
+    WorkspaceTooLargeError,
 )
 
 __all__ = [
@@ -234,6 +240,7 @@ __all__ = [
     "FactNotFoundError",
     "GitError",
     "GrantNotFoundError",
+    "HostBoundError",
     "ImportFormatError",
     "InputError",
     "InvalidBusyPolicyError",
@@ -298,6 +305,7 @@ __all__ = [
     "SessionForkedError",
     "SessionHeldError",
     "SessionNotFoundError",
+    "SharedRootError",
     "StoreClosedError",
     "StoreConvertingError",
     "StoreCorruptError",
@@ -316,6 +324,7 @@ __all__ = [
     "TurnStoppedError",
     "WorkspaceError",
     "WorkspaceMissingError",
+    "WorkspaceTooLargeError",
 ]
 
 # Programs and people know them by the public name, wherever each is written.

@@ -51,3 +51,21 @@ class RestoreError(WorkspaceError):
     """Some files of {root} could not be brought back: {reason}. Move what is in their way, then restore again; the rest is done."""
 
     code = "restore"
+
+
+class HostBoundError(WorkspaceError):
+    """The files of this session are on {host} ({reason}), and this is {here}. Start `kipu worker` there, or choose another directory with /cwd."""
+
+    code = "host_bound"
+
+
+class SharedRootError(WorkspaceError):
+    """{root} is not the directory that all workers of this store share: {reason}. Mount it there, or set `workspaces` to stored."""
+
+    code = "shared_root"
+
+
+class WorkspaceTooLargeError(WorkspaceError):
+    """The files of {root} are too much to be kept in the store: {reason}. The session stays on its machine until there is less."""
+
+    code = "workspace_too_large"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from kipu.errors import KipuError
+from kipu.errors import KipuError, LeaseLostError, StoreError, WorkspaceError
+from kipu.events.event import SessionEvent
 from kipu.manager.access import owner_of
 from kipu.manager.manager import SessionManager
 from kipu.manager.session import Session
@@ -43,6 +45,9 @@ from kipu.runtime.turns.turn_budget import TurnBudget
 from kipu.runtime.turns.turn_control import TurnControl
 from kipu.runtime.turns.turn_run import TurnRun
 from kipu.runtime.turns.withheld import Withheld
+from kipu.runtime.workspaces.carried import CarriedFiles
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -59,6 +64,7 @@ class AgentParts:
     checkpoint: Checkpoint | None = None
     servers: McpServers | None = None
     instruction: str | None = None
+    carried: CarriedFiles | None = None
     learned: LearnedSource | None = None
     memory: Memory | None = None
     roles: Callable[[str, str], frozenset[str]] | None = None
@@ -112,10 +118,32 @@ class Agent:
             if self._recalling is not None:
                 await self._recalling.at_start(run)
             loop = self._loop(with_roles(await author_of(run), self.parts.roles))
-            await loop.run(run)
+            try:
+                await loop.run(run)
+            except (LeaseLostError, StoreError):
+                raise
+            except Exception:
+                await self._keep_files(run)
+                raise
+            await self._keep_files(run)
         finally:
             self._running -= 1
         return run
+
+    async def _keep_files(self, run: TurnRun) -> None:
+        """Keep the files as the turn leaves them, parked and handed over ones too, for whichever machine goes on."""
+        carried = self.parts.carried
+        if carried is None:
+            return
+
+        async def add(events: Sequence[SessionEvent]) -> Sequence[SessionEvent]:
+            return await run.add(*events)
+
+        try:
+            await carried.keep(add)
+        except WorkspaceError as error:
+            logger.warning("session %s: its files were not kept: %s", self.session.session_id, error)
+        carried.came_from = None
 
     async def _instruct(self, run: TurnRun) -> None:
         due = await self._instructing.due(is_answering=bool(run.story.answered))
@@ -145,6 +173,7 @@ class Agent:
             now=self._now,
             mint=manager.mint,
             ttl_s=parts.approval_ttl_s,
+            came_from=parts.carried.came_from if parts.carried is not None else None,
         )
         boundary = Boundary(now_us=manager.now_us)
         model = ModelStep(

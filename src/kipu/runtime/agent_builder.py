@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from kipu.errors import ConfigurationError
 from kipu.manager.manager import SessionManager
@@ -16,6 +16,7 @@ from kipu.manager.session import Session
 from kipu.memory.memory import Memory
 from kipu.ports.clock import Clock
 from kipu.ports.model import ModelClient
+from kipu.ports.store import EventStore
 from kipu.ports.tool import Tool
 from kipu.proposals.inbox import ProposalInbox
 from kipu.proposals.learned import LearnedSource
@@ -44,6 +45,7 @@ from kipu.runtime.turns.model_settings import policy_for
 from kipu.runtime.turns.spending import FREE_PROVIDERS, TurnLimits, load_prices, narrowed_limits
 from kipu.runtime.turns.withheld import marks_in
 from kipu.runtime.workspaces.local import LocalWorkspace
+from kipu.runtime.workspaces.place import Placing, WorkspacesMode, placing_for
 from kipu.runtime.workspaces.provision import WorkspaceProvision
 from kipu.runtime.workspaces.record import WorkspaceRecord
 
@@ -84,6 +86,19 @@ class AgentSettings:
     checkpoints: bool = True
     project: ProjectReader | None = None
     roles: Callable[[str, str], frozenset[str]] | None = None  # of a principal: id, tenant
+    workspaces_mode: WorkspacesMode | Literal["auto"] = "auto"  # how files get to other machines; `auto` asks the store
+    workspaces_root: Path | None = None  # of the mode `shared`
+
+    def placing(self, store: EventStore) -> Placing:
+        """Return where files are, for the sessions of this store. Raises: SharedRootError (no root is named)."""
+        kind, mode, root = store.describe().kind, self.workspaces_mode, self.workspaces_root
+        return placing_for(kind, folder=self.workspaces, mode=mode, root=root)
+
+    def provision(self, store: EventStore, *, clock: Clock) -> WorkspaceProvision:
+        """Return what makes and opens the directories of the sessions of this store."""
+        placing = self.placing(store)
+        own_places = self.own_places if placing.root is None else (*self.own_places, self.workspaces)
+        return WorkspaceProvision(placing.base, own_places=own_places, clock=clock, placing=placing)
 
 
 class CodingAgentBuilder:
@@ -115,7 +130,7 @@ class CodingAgentBuilder:
         self.ledgers = Ledgers(manager)
         self.learned = LearnedSource(self.ledgers)
         self._inbox = ProposalInbox(self.ledgers, mint=manager.mint)
-        self.provision = WorkspaceProvision(settings.workspaces, own_places=settings.own_places, clock=clock)
+        self.provision = settings.provision(manager.store, clock=clock)
         self.workspaces = SessionWorkspaces(manager, self.provision)
 
     async def build(self, session: Session) -> Agent:
@@ -150,7 +165,8 @@ class CodingAgentBuilder:
             credentials=lambda name: self._settings.credentials.get(name, {}),
             checkpoint=await self.workspaces.checkpoint(session, workspace) if self._settings.checkpoints else None,
             servers=self._servers(session, workspace, more=project.servers),
-            instruction=coding_instruction(workspace, project_text=await asyncio.to_thread(project_text, workspace)),
+            instruction=await asyncio.to_thread(_instruction, workspace),
+            carried=workspace.carried,
             learned=self.learned,
             memory=self._memory,
             roles=self._settings.roles,
@@ -235,6 +251,11 @@ def _repository(workspace: LocalWorkspace) -> tuple[Path, ...]:
     """Return what a worktree's commands must write beside it: the repository it belongs to, by its record, not by its files."""
     git_dir = workspace.record.git_dir
     return (Path(git_dir),) if workspace.kind == "worktree" and git_dir else ()
+
+
+def _instruction(workspace: LocalWorkspace) -> str:
+    is_carried = workspace.carried is not None
+    return coding_instruction(workspace, is_carried=is_carried, project_text=project_text(workspace))
 
 
 def _environment(kept: Any) -> dict[str, str]:

@@ -127,8 +127,10 @@ class DelegateTool:
         settings: dict[str, Any] = {name: head.metadata[name] for name in INHERITED if name in head.metadata}
         settings["limits"] = _narrowed(settings.get("limits"), arguments.get("max_steps"))
         child = await self._manager.get_or_create(key, initial_context=settings, principal=owner)
-        if PARENT not in child.head.metadata:  # before its task comes, so that it never works without
-            await child.add_event(MetadataChangedEvent(set=_bound_to(context, depth)), principal=owner)
+        bound = _bound_to(context, depth)
+        is_moved = child.head.workspace != bound.get(WORKSPACE)  # its parent's files are on another machine by now
+        if PARENT not in child.head.metadata or is_moved:  # before its task comes, so that it never works without
+            await child.add_event(MetadataChangedEvent(set=bound), principal=owner)
         title = str(arguments.get("title") or "")[:200]
         if title and child.head.title != title:  # said once, however often the call is taken up
             await child.set_metadata(title=title, principal=owner)
@@ -206,7 +208,11 @@ def _bound_to(context: ToolContext, depth: int) -> dict[str, Any]:
     }
     if context.workspace is None:
         return {PARENT: parent}
-    return {PARENT: parent, WORKSPACE: {**context.workspace.describe(), "session_id": context.session_id}}
+    record = {**context.workspace.describe(), "session_id": context.session_id}
+    record.pop("saved", None)
+    if "place" not in record and "at" in record:  # where its parent has them; they are kept with the parent's turn
+        record |= {"place": record["at"], "bound": "the files of the session that it helps"}
+    return {PARENT: parent, WORKSPACE: record}
 
 
 def depth_of(session: Session) -> int:

@@ -22,11 +22,19 @@ You are a coding agent in a terminal. You work in the directory {root} by the to
 - Answer in the language of the person. Be brief.
 """
 
+_OF_ITS_OWN = "of this session (name files by relative paths: its place may change)"
+_CARRIED = """\
+- The next turn may run on another machine. The files of the directory come along, but for folders that programs can fill again
+  (node_modules, .venv, caches). What lies elsewhere stays behind, and background processes end: start them again.
+"""
 
-def coding_instruction(workspace: Workspace | None, *, project_text: str | None = None) -> str:
+
+def coding_instruction(
+    workspace: Workspace | None, *, project_text: str | None = None, is_carried: bool = False
+) -> str:
     """Return the system prompt of a new session: the same text for the same workspace, so that prompt caches hold."""
     root = str(workspace.root) if workspace is not None else "(none)"
-    text = _TEXT.format(root=root)
+    text = _TEXT.format(root=root) if not is_carried else _TEXT.format(root=_OF_ITS_OWN) + _CARRIED
     if project_text:
         said = project_text.replace(SECTION_MARK, "")  # a project does not say what the person approved
         text += f"\nThe project says of itself:\n\n{said}"

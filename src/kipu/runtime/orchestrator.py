@@ -13,6 +13,7 @@ from kipu.errors import SessionNotFoundError
 from kipu.manager.access import Verb
 from kipu.manager.manager import SessionManager
 from kipu.manager.session import Session
+from kipu.ports.head import Head
 from kipu.ports.model import ModelClient
 from kipu.ports.principal import Principal
 from kipu.runtime.agent import Agent
@@ -21,6 +22,7 @@ logger = logging.getLogger(__name__)
 
 # A change of one of these makes a new agent; everything else is read when it is needed.
 BUILT_FROM = ("model", "env", "tools", "limits")
+_NOT_BUILT_FROM = ("saved", "place", "bound")  # of the workspace's record: where its files are kept
 
 
 class AgentBuilder(Protocol):
@@ -103,10 +105,16 @@ class Orchestrator:
             kept.used_s = self._monotonic_s()
 
     async def close_erased(self) -> int:
-        """Close the agents of sessions that are gone, so that nothing of them is held or runs on; return how many (C20)."""
+        """Close the agents of sessions that are gone, or went on on another machine; return how many (C20, B61).
+
+        Nothing of them is held or runs on here: processes in the background and servers end with the agent.
+        """
         closed = 0
         for session_id, kept in list(self._agents.items()):
-            if not kept.in_use and await self._manager.store.head(session_id) is None:
+            if kept.in_use:
+                continue
+            head = await self._manager.store.head(session_id)
+            if head is None or kept.is_elsewhere(head):
                 closed += await self.cleanup_session(session_id)
         return closed
 
@@ -175,7 +183,8 @@ async def _close(agent: Agent) -> None:
 
 def _made_from(session: Session) -> dict[str, object]:
     head = session.head
-    return {"workspace": head.workspace, **{name: head.metadata.get(name) for name in BUILT_FROM}}
+    record = {name: value for name, value in (head.workspace or {}).items() if name not in _NOT_BUILT_FROM}
+    return {"workspace": record, **{name: head.metadata.get(name) for name in BUILT_FROM}}
 
 
 class _Kept:
@@ -188,6 +197,11 @@ class _Kept:
         self.made_from = made_from
         self.used_s = used_s
         self.users = 0
+
+    def is_elsewhere(self, head: Head) -> bool:
+        """Return True where another machine has the session's files in use by now."""
+        mine = self.made_from["workspace"]
+        return isinstance(mine, dict) and mine.get("at") != (head.workspace or {}).get("at")
 
     @property
     def in_use(self) -> bool:

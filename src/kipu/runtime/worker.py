@@ -21,6 +21,7 @@ from kipu.ports.head import Head
 from kipu.ports.store import StoredEvent
 from kipu.runtime.orchestrator import Orchestrator
 from kipu.runtime.turns.ancestry import bond_of, tell_parents, why_on
+from kipu.runtime.turns.elsewhere import Elsewhere
 from kipu.runtime.turns.quarantine import Quarantine
 from kipu.runtime.turns.session_turns import SessionTurns
 from kipu.runtime.turns.turn_control import HANDOVER, TurnControl
@@ -51,7 +52,7 @@ class Worker:
     - One session has one turn at a time, in every process together: the lease says so (A38, C3).
     - At most `max_turns` run at once; sessions that wait get their turn in the order they came, one turn each (fairness).
     - What other processes append is seen by following the store; what was missed, by a sweep every `sweep_s`.
-    - `accepts` bounds which sessions it serves.
+    - `accepts` bounds which sessions it serves, and `elsewhere` those whose files another machine has.
     """
 
     def __init__(
@@ -62,12 +63,14 @@ class Worker:
         max_turns: int = 64,
         sweep_s: float = 1.0,
         accepts: Callable[[str], bool] | None = None,
+        elsewhere: Elsewhere | None = None,
     ) -> None:
         self._manager = manager
         self._orchestrator = orchestrator
         self._max_turns = max_turns
         self._sweep_s = sweep_s
         self._accepts = accepts or (lambda _session_id: True)
+        self._elsewhere = elsewhere
         self._ready: OrderedDict[str, None] = OrderedDict()
         self._running: dict[str, _Running] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -189,7 +192,7 @@ class Worker:
         held_before = self._held.pop(session_id, 0)
         try:
             head = await self._manager.store.head(session_id)
-            if head is None or head.due_at is None:
+            if head is None or head.due_at is None or await self._is_elsewhere(head):
                 return
             owner = owner_of(head)
             session = await self._manager.open(session_id, principal=owner)
@@ -271,18 +274,24 @@ class Worker:
         now, limit = utc_text_us(self._manager.now_us()), max(self._max_turns * 4, 100)
         heads = await self._manager.store.runnable(now=now, limit=limit)
         # Where all that were found are somebody else's, there may be own ones behind them.
-        while len(heads) == limit and not any(self._accepts(head.session_id) for head in heads):
+        while len(heads) == limit and not any([await self._takes(head) for head in heads]):
             limit *= 4
             heads = await self._manager.store.runnable(now=now, limit=limit)
         self.due_count = len(heads)
         for head in heads:
-            if head.session_id not in self._running:
+            if head.session_id not in self._running and await self._takes(head):
                 self.wake(head.session_id)
             bond = bond_of(head.metadata)
             if bond is not None and self._accepts(bond.session_id) and not self._accepts(head.session_id):
                 await self._wake_above(head)
         await self._orchestrator.close_erased()
         await self._orchestrator.evict_idle()
+
+    async def _takes(self, head: Head) -> bool:
+        return self._accepts(head.session_id) and not await self._is_elsewhere(head)
+
+    async def _is_elsewhere(self, head: Head) -> bool:
+        return self._elsewhere is not None and await self._elsewhere.holds(head)
 
     async def _wake_above(self, head: Head) -> None:
         """Let the turns go on that wait for a helper which may: who decided was ended before it could say so there."""

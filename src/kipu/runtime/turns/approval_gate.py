@@ -60,6 +60,7 @@ class ApprovalGate:
         now: Callable[[], datetime],
         mint: Callable[[str], str],
         ttl_s: float = DEFAULT_TTL_S,
+        came_from: str | None = None,
     ) -> None:
         self._toolbox = toolbox
         self._decide = decide
@@ -68,6 +69,7 @@ class ApprovalGate:
         self._now = now
         self._mint = mint
         self._ttl_s = ttl_s
+        self._came_from = came_from  # the machine that had the files until this turn was taken up here
 
     async def judge(self, run: TurnRun, call: OpenCall) -> Verdict:
         """Return what happens to the call now."""
@@ -82,7 +84,7 @@ class ApprovalGate:
             return Verdict("refuse", arguments, withheld, "redacted")
         begun = call.starts - call.parks
         if begun and not (tool.spec.is_idempotent and begun < tool.spec.max_starts):
-            return _interrupted(call, arguments)
+            return _interrupted(call, arguments, came_from=self._came_from)
         decision = await self._decide(tool.spec, tool.subject(arguments), principal=self._principal)
         if decision.answer == "deny":
             return Verdict("refuse", arguments, f"Not allowed: {decision.reason}.", "denied", "denied")
@@ -162,10 +164,12 @@ def _arguments(run: TurnRun, call: OpenCall) -> Mapping[str, Any]:
     return run.withheld.arguments(call)
 
 
-def _interrupted(call: OpenCall, arguments: JsonObject) -> Verdict:
+def _interrupted(call: OpenCall, arguments: JsonObject, *, came_from: str | None) -> Verdict:
     text = "The process ended while this call ran; whether it had its effect is not known. Look before you repeat it."
     if call.starts > 1:
         text = f"The process ended {call.starts} times while this call ran; it is not tried again."
+    if came_from is not None:
+        text += f" The turn goes on on another machine: what the call did to files of {came_from} is not here."
     return Verdict("refuse", arguments, text, "interrupted", "interrupted")
 
 

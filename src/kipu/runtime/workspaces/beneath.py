@@ -141,6 +141,15 @@ class BeneathFiles:
 
         return self._at(path, operation, verb="read")
 
+    def make_directory(self, path: str) -> None:
+        """Make a directory, those above it included; one that is there stays. Raises: PathDeniedError, WorkspaceError."""
+
+        def operation(root: int, found: Resolved) -> None:
+            with held(self._directory(root, found.parts)):
+                pass
+
+        self._at(path, operation, verb="written", exact=True)
+
     def sync(self) -> None:
         """Bring everything written so far to the disk."""
         with held(self._open_root()) as root:

@@ -13,6 +13,7 @@ from kipu.errors import InputError, KipuError
 from kipu.events.boundary import NoteEvent, RewindEvent
 from kipu.events.event import SessionEvent
 from kipu.ports.workspace import PutBlob, Workspace
+from kipu.runtime.workspaces.carried import CarriedFiles
 from kipu.runtime.workspaces.local import LocalWorkspace
 from kipu.runtime.workspaces.manifest import Manifest, StoredManifest, get_manifest, put_manifest
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 CHECKPOINT = "kipu.checkpoint"
 RESTORED = "kipu.restored"
+SAVED = "saved"  # of a checkpoint's data: the manifest of all files then, where they are kept for other machines
 _RECENT_EVENTS = 500
 
 
@@ -47,6 +49,9 @@ class CheckpointRecorder:
     append: AppendEvents
     workspace: Workspace
     put_blob: PutBlob
+    carried: CarriedFiles | None = (
+        None  # keeps all files in the same append, where other machines are to go on with them
+    )
     _turn_id: str | None = None
     _last: StoredManifest | None = None
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -66,13 +71,28 @@ class CheckpointRecorder:
             last = self._last
             is_same = last is not None and manifest.holds_same(last.manifest)
             if is_same and turn_id is not None and turn_id == self._turn_id and not always:
+                await self.keep()  # what no checkpoint holds may have changed
                 return None
             if last is None or not is_same:
                 last = await put_manifest(manifest, self.put_blob, last=last)
             note = checkpoint_note(last, turn_id=turn_id, call_id=call_id)
-            stored = (await self.append([note]))[0]
+            stored = (await self._added(note))[0]
             self._last, self._turn_id = last, turn_id
             return stored if isinstance(stored, NoteEvent) else note
+
+    async def keep(self) -> None:
+        """Keep the files as they are for other machines, where they are to be kept. Raises: what `record` raises."""
+        if self.carried is not None:
+            await self.carried.keep(self.append)
+
+    async def _added(self, note: NoteEvent) -> Sequence[SessionEvent]:
+        if self.carried is None:
+            return await self.append([note])
+
+        def named(saved: str | None) -> Sequence[SessionEvent]:
+            return [note.model_copy(update={"data": {**note.data, SAVED: saved}})]
+
+        return await self.carried.keep(self.append, named)
 
     async def _manifest(self) -> Manifest:
         if isinstance(self.workspace, LocalWorkspace):  # spares the way through JSON, a fifth of an unchanged look
@@ -85,7 +105,7 @@ async def open_recorder(
 ) -> CheckpointRecorder:
     """Return the recorder of a session; what its newest checkpoint holds is not kept a second time."""
     append = partial(session.add_events, principal=principal)
-    recorder = CheckpointRecorder(append, workspace, blobs_into(store, session.session_id))
+    recorder = CheckpointRecorder(append, workspace, blobs_into(store, session.session_id), carried=workspace.carried)
     digest = latest_checkpoint(await session.get_recent_events(_RECENT_EVENTS, principal=principal))
     if digest is not None:
         with suppress(KipuError):  # unreadable: everything is kept again
@@ -123,6 +143,14 @@ def find_checkpoint(events: Iterable[SessionEvent], to_seq: int) -> str | None:
     means that nothing was to change files since, so they are as they were. `events` need be those after `to_seq` only.
     """
     return next((str(event.data["manifest"]) for event in events if _is_checkpoint(event) and event.seq > to_seq), None)
+
+
+async def checkpoint_after(events: AsyncIterable[SessionEvent], to_seq: int) -> NoteEvent | None:
+    """Return the first checkpoint after event `to_seq`, None where there is none; `events` need be those after it only."""
+    async for event in events:
+        if _is_checkpoint(event) and event.seq > to_seq:
+            return event
+    return None
 
 
 def checkpoint_before_call(events: Iterable[SessionEvent], call_id: str) -> str | None:
@@ -194,6 +222,7 @@ async def restore_files(
         paths = await workspace.restore(manifest, read)
         note = NoteEvent(kind=RESTORED, data={"manifest": digest, "to_seq": to_seq, "files": len(paths)})
         await session.add_event(note, principal=principal)
+        await recorder.keep()
         return Undone(to_seq, paths, manifest=digest)
 
 

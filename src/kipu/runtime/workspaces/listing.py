@@ -20,6 +20,7 @@ HEAVY_FOLDERS = frozenset(
     }
 )
 DEEPEST_REPOSITORY = 16
+HISTORIES = frozenset({".git", ".hg", ".svn", ".jj"})  # heavy, and not to be had again
 
 
 @dataclass(slots=True)
@@ -28,6 +29,8 @@ class TreeListing:
 
     paths: dict[str, os.stat_result | None] = field(default_factory=dict)  # the status where it was looked at already
     left_out: Counter[str] = field(default_factory=Counter)
+    heavy: list[str] = field(default_factory=list)  # folders that were left out, where they are asked for
+    empty: list[str] = field(default_factory=list)  # folders without anything in them, likewise
     is_cut: bool = False  # there are more than `most` paths, and these are only some
 
 
@@ -85,6 +88,23 @@ class _Lister:
                 elif not ((self._root / path / ".git").exists() and self.repository(path)):
                     waiting.append(path)
 
+    def everything(self) -> None:
+        """List all that is there, histories and what they ignore included, but for folders that programs can fill again."""
+        waiting = [""]
+        while waiting and not self.listing.is_cut:
+            folder = waiting.pop()
+            entries = self._scan(folder)
+            if folder and not entries:
+                self.listing.empty.append(folder)
+            for entry in entries:
+                path = f"{folder}/{entry.name}" if folder else entry.name
+                if not entry.is_dir(follow_symlinks=False):
+                    self.put(path)
+                elif entry.name in HEAVY_FOLDERS - HISTORIES:
+                    self.listing.heavy.append(path)
+                else:
+                    waiting.append(path)
+
     def _scan(self, folder: str) -> list[os.DirEntry[str]]:
         try:
             with os.scandir(self._root / folder) as entries:
@@ -114,6 +134,16 @@ def list_tree(root: Path, *, git: GitProgram, most: int, own_repository: bool) -
     lister = _Lister(root, git=git, most=most)
     if not (_in_repository(root, git=git, own=own_repository) and lister.repository("")):
         lister.walk("")
+    return lister.listing
+
+
+def list_everything(root: Path, *, git: GitProgram, most: int) -> TreeListing:
+    """Return all paths beneath `root` that have to be carried to be there elsewhere. Blocking. Raises: WorkspaceMissingError."""
+    if not root.is_dir():
+        raise WorkspaceMissingError(root=str(root))
+    lister = _Lister(root, git=git, most=most)
+    lister.everything()
+    lister.listing.empty.sort()
     return lister.listing
 
 

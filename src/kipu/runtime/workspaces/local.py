@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kipu.errors import GitError, WorkspaceError
 from kipu.ports.clock import Clock
@@ -15,12 +15,15 @@ from kipu.runtime.workspaces.beneath import BeneathFiles
 from kipu.runtime.workspaces.difference import FileVersion, file_difference
 from kipu.runtime.workspaces.git import GitProgram
 from kipu.runtime.workspaces.manifest import Contents, Manifest
-from kipu.runtime.workspaces.path_policy import PathPolicy
+from kipu.runtime.workspaces.path_policy import OPEN_POLICY, PathPolicy
 from kipu.runtime.workspaces.record import WorkspaceRecord
 from kipu.runtime.workspaces.restore import Restoration
 from kipu.runtime.workspaces.snapshot import SnapshotLimits, SnapshotTaker
 from kipu.runtime.workspaces.whereabouts import Whereabouts, find
 from kipu.stores.host import SystemClock
+
+if TYPE_CHECKING:
+    from kipu.runtime.workspaces.carried import CarriedFiles
 
 
 class LocalWorkspace:
@@ -41,7 +44,9 @@ class LocalWorkspace:
         limits: SnapshotLimits | None = None,
     ) -> None:
         self.git = git or GitProgram()
+        self._clock = clock or SystemClock()
         self._recorded = record
+        self.carried: CarriedFiles | None = None  # where its files are kept for other machines
         found = find(record, git=self.git)
         self._whereabouts = found
         root = found.path or Path(record.path)
@@ -50,7 +55,7 @@ class LocalWorkspace:
         self._taker = SnapshotTaker(
             self._files,
             git=self.git,
-            clock=clock or SystemClock(),
+            clock=self._clock,
             limits=limits,
             own_repository=record.kind == "private",
         )
@@ -85,6 +90,11 @@ class LocalWorkspace:
     async def take(self, put_blob: PutBlob | None = None) -> Manifest:
         """Return the manifest as an object; without `put_blob` no content is kept."""
         return await self._taker.take(put_blob)
+
+    def whole(self, limits: SnapshotLimits) -> SnapshotTaker:
+        """Return what takes all of the files, to keep them for other machines: Kipu's own hand, bound by no policy for tools."""
+        files = BeneathFiles(self._files.root, policy=OPEN_POLICY)
+        return SnapshotTaker(files, git=self.git, clock=self._clock, limits=limits, whole=True, kept=self._taker.kept)
 
     def know(self, manifest: dict[str, Any]) -> None:
         """Take the contents of an earlier manifest of the same session for kept, so that they are not kept again."""

@@ -48,9 +48,11 @@ class Manifest:
     is_cut: bool = False
     packs: tuple[str, ...] = ()
     places: Mapping[str, Place] = field(default_factory=dict)
+    folders: tuple[str, ...] = ()  # those without anything in them, where they count
 
     def to_json(self) -> dict[str, Any]:
         """Return the manifest as JSON, the same for the same files."""
+        empty = {"folders": list(self.folders)} if self.folders else {}
         return {
             "format": FORMAT,
             "files": {path: [*state, *self.places.get(state.digest, ())] for path, state in sorted(self.files.items())},
@@ -59,6 +61,7 @@ class Manifest:
             "counts": dict(sorted(self.counts.items())),
             "is_cut": self.is_cut,
             "packs": list(self.packs),
+            **empty,
         }
 
     @classmethod
@@ -76,13 +79,15 @@ class Manifest:
                 is_cut=bool(data["is_cut"]),
                 packs=tuple(data["packs"]),
                 places={entry[0]: Place(int(entry[3]), int(entry[4])) for entry in data["files"].values() if entry[3:]},
+                folders=tuple(data.get("folders", ())),
             )
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise WorkspaceError(root="of the checkpoint", reason=f"its manifest is damaged ({error})") from error
 
     def holds_same(self, other: Manifest) -> bool:
         """Return True when both stand for the same files; how much was ignored does not count."""
-        return (self.files, self.links, self.left_out) == (other.files, other.links, other.left_out)
+        mine = (self.files, self.links, self.left_out, self.folders)
+        return mine == (other.files, other.links, other.left_out, other.folders)
 
 
 class Contents:
@@ -131,12 +136,30 @@ async def get_manifest(digest: str, get_blob: GetBlob) -> dict[str, Any]:
     data = _decoded(await get_blob(digest))
     if "base" not in data:
         return data
-    whole = _decoded(await get_blob(str(data["base"])))
+    return _merged(data, _decoded(await get_blob(str(data["base"]))))
+
+
+async def load_manifest(digest: str, get_blob: GetBlob) -> StoredManifest:
+    """Return a kept manifest as `put_manifest` returned it, so that the next one can be told by it.
+
+    Raises: BlobNotFoundError, WorkspaceError (it is damaged).
+    """
+    data = _decoded(await get_blob(digest))
+    whole_digest = str(data.get("base", digest))
+    whole = data if whole_digest == digest else _decoded(await get_blob(whole_digest))
+    manifest = Manifest.from_json(_merged(data, whole) if "base" in data else data)
+    return StoredManifest(digest, manifest, whole_digest, Manifest.from_json(whole))
+
+
+def _merged(delta: Mapping[str, Any], whole: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the manifest that a whole one becomes by what differs."""
+    found: dict[str, Any] = {}
     for name in _BY_PATH:
-        merged = {**whole.get(name, {}), **data["set"].get(name, {})}
-        gone = set(data["unset"].get(name, ()))
-        whole[name] = {path: value for path, value in merged.items() if path not in gone}
-    return {**whole, **{name: data[name] for name in _NOT_BY_PATH}}
+        merged = {**whole.get(name, {}), **delta["set"].get(name, {})}
+        gone = set(delta["unset"].get(name, ()))
+        found[name] = {path: value for path, value in merged.items() if path not in gone}
+    told = {name: delta[name] for name in (*_NOT_BY_PATH, "folders") if name in delta}
+    return {"format": whole.get("format"), **found, **told}
 
 
 def digest_of(data: bytes) -> str:
@@ -155,7 +178,7 @@ def _delta(manifest: Manifest, last: StoredManifest) -> dict[str, Any] | None:
     size = sum(map(len, changed.values())) + sum(map(len, removed.values()))
     if size > _DELTA_SHARE * (len(whole["files"]) + len(whole["links"])):
         return None
-    told = {name: now[name] for name in _NOT_BY_PATH}
+    told = {name: now[name] for name in (*_NOT_BY_PATH, "folders") if name in now}
     return {"format": FORMAT, "base": last.whole_digest, "set": changed, "unset": removed, **told}
 
 

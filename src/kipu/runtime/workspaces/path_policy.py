@@ -80,6 +80,9 @@ class PathPolicy:
         return None
 
 
+OPEN_POLICY = PathPolicy(not_writable=())
+
+
 def _folded_parts(path: str) -> list[str]:
     return [folded(part) for part in path.split("/") if part]
 

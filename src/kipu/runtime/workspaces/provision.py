@@ -16,6 +16,7 @@ from kipu.ports.clock import Clock
 from kipu.runtime.workspaces.git import GitProgram
 from kipu.runtime.workspaces.local import LocalWorkspace
 from kipu.runtime.workspaces.path_policy import PathPolicy
+from kipu.runtime.workspaces.place import Placing
 from kipu.runtime.workspaces.record import DirectoryIdentity, WorkspaceRecord
 from kipu.runtime.workspaces.snapshot import SnapshotLimits
 
@@ -44,6 +45,7 @@ class WorkspaceProvision:
     git: GitProgram = field(default_factory=GitProgram)
     clock: Clock | None = None
     limits: SnapshotLimits | None = None
+    placing: Placing | None = None
 
     async def private(self, session_id: str) -> LocalWorkspace:
         """Return the session's own directory, made if it is not there, and nobody else's to read. Raises: WorkspaceError."""
@@ -107,8 +109,9 @@ class WorkspaceProvision:
 
     def _private(self, session_id: str) -> LocalWorkspace:
         path = self.base / check_session_id(session_id)
+        record = self._placed(WorkspaceRecord("private", str(path), session_id))  # before: a mount may be missing
         _make_private(path)
-        return self._at(WorkspaceRecord("private", str(path), session_id))
+        return self._at(record)
 
     def _worktree(self, session_id: str, repository: Path) -> LocalWorkspace:
         branch = BRANCH_PREFIX + check_session_id(session_id)
@@ -123,7 +126,12 @@ class WorkspaceProvision:
             "worktree", str(path), session_id, repository=str(around), git_dir=common, branch=branch, base=head.text
         )
         self._add(record)
-        return self._at(record)
+        return self._at(self._placed(record))
+
+    def _placed(self, record: WorkspaceRecord) -> WorkspaceRecord:
+        """Return a new record with what its files are bound to."""
+        place = None if self.placing is None else self.placing.place_of(record.kind, record.path)
+        return record if place is None else replace(record, place=place)
 
     def _fork_worktree(self, parent: WorkspaceRecord, session_id: str) -> LocalWorkspace:
         git_dir, branch = Path(str(parent.git_dir)), BRANCH_PREFIX + check_session_id(session_id)
@@ -160,7 +168,7 @@ class WorkspaceProvision:
         if not real.is_dir():
             reason = "it is not a directory" if real.exists() else "there is no such directory"
             raise WorkspaceError(root=str(path), reason=reason)
-        return self._at(WorkspaceRecord("directory", str(real), session_id))
+        return self._at(self._placed(WorkspaceRecord("directory", str(real), session_id)))
 
     # ---- opening and removing --------------------------------------------------------------------------------------
 

@@ -13,11 +13,13 @@ from typing import Any, Literal, cast, get_args
 from kipu.errors import WorkspaceError
 from kipu.ports.head import Head
 from kipu.ports.workspace import WorkspaceKind
+from kipu.runtime.workspaces.place import Place
 
 _AT_FDCWD = -100
 _STATX_BTIME = 0x800
 _STATX_BYTES = 256
 _STATX_BTIME_AT = 0x50
+_TEXTS = ("repository", "git_dir", "branch", "base", "bound", "saved")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,9 @@ class WorkspaceRecord:
     `path` is where it was last. A worktree has `repository` (its main working tree), `git_dir` (the repository's common git
     directory), `branch`, and `base` (the commit it was made from). `session_id` is the session it was made for: a fork
     inherits the record, and sees by it that the directory is its parent's.
+
+    `place` is what its files are bound to, with `bound` saying why where that is no matter of course. Where they are kept in the
+    store instead, `saved` names the newest manifest of all of them and `at` the machine whose copy is the living one.
     """
 
     kind: WorkspaceKind
@@ -65,13 +70,18 @@ class WorkspaceRecord:
     git_dir: str | None = None
     branch: str | None = None
     base: str | None = None
+    place: Place | None = None
+    bound: str | None = None
+    at: Place | None = None
+    saved: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as the head keeps it."""
         data: dict[str, Any] = {"kind": self.kind, "path": self.path, "session_id": self.session_id}
         if self.identity is not None:
             data["identity"] = [self.identity.device, self.identity.inode, self.identity.born_ns]
-        named = {"repository": self.repository, "git_dir": self.git_dir, "branch": self.branch, "base": self.base}
+        named: dict[str, Any] = {name: getattr(self, name) for name in _TEXTS}
+        named |= {name: list(place) for name in ("place", "at") if (place := getattr(self, name)) is not None}
         return data | {name: value for name, value in named.items() if value is not None}
 
     @classmethod
@@ -82,12 +92,14 @@ class WorkspaceRecord:
             raise WorkspaceError(root=str(path), reason="its record is not one that this version reads")
         identity = data.get("identity")
         known = isinstance(identity, list) and len(identity) == 3 and all(isinstance(part, int) for part in identity)
-        texts = {name: data.get(name) for name in ("repository", "git_dir", "branch", "base")}
+        texts = {name: data.get(name) for name in _TEXTS}
         return cls(
             kind=cast(WorkspaceKind, kind),
             path=path,
             session_id=str(data.get("session_id", "")),
             identity=DirectoryIdentity(*cast("list[int]", identity)) if known else None,
+            place=Place.from_json(data.get("place")),
+            at=Place.from_json(data.get("at")),
             **{name: value if isinstance(value, str) else None for name, value in texts.items()},
         )
 

@@ -40,9 +40,12 @@ class Restoration:
         for path, target in self._manifest.links.items():
             if before.links.get(path) != target or path in self._changed:
                 await self._do(path, partial(self._put_link, path, target=target))
+        for path in self._manifest.folders:
+            await self._do(path, partial(self._files.make_directory, path), counts=path not in before.folders)
         after = await self._taker.take()
         if not after.is_cut and not self._manifest.is_cut:
             await self._remove(self._came_since(after))
+            await asyncio.to_thread(self._remove_empty, set(after.folders) - set(self._manifest.folders))
         await asyncio.to_thread(self._files.sync)
         if self._failed:
             told = "; ".join(f"{path}: {reason}" for path, reason in sorted(self._failed.items())[:5])
@@ -65,7 +68,7 @@ class Restoration:
         for path in paths:
             await self._do(path, partial(self._take_away, path))
 
-    async def _do(self, path: str, action: Callable[[], None]) -> None:
+    async def _do(self, path: str, action: Callable[[], None], *, counts: bool = True) -> None:
         try:
             await asyncio.to_thread(action)
         except WorkspaceMissingError:
@@ -73,7 +76,13 @@ class Restoration:
         except WorkspaceError as error:
             self._failed[path] = str(error.data.get("reason", error))
         else:
-            self._changed.add(path)
+            if counts:
+                self._changed.add(path)
+
+    def _remove_empty(self, folders: Iterable[str]) -> None:
+        for path in folders:
+            with suppress(WorkspaceError):  # there is something in it by now
+                self._files.remove(path)
 
     def _take_away(self, path: str) -> None:
         self._files.remove(path)

@@ -6,8 +6,9 @@ import asyncio
 import os
 import stat
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple
 
 from kipu.errors import WorkspaceError, WorkspaceMissingError
@@ -15,7 +16,7 @@ from kipu.ports.clock import Clock
 from kipu.ports.workspace import PutBlob
 from kipu.runtime.workspaces.beneath import BeneathFiles
 from kipu.runtime.workspaces.git import GitProgram
-from kipu.runtime.workspaces.listing import list_tree
+from kipu.runtime.workspaces.listing import TreeListing, list_everything, list_tree
 from kipu.runtime.workspaces.manifest import FileState, Manifest, Place, digest_of
 from kipu.runtime.workspaces.opener import DIRECTORY, held
 
@@ -24,6 +25,7 @@ _SETTLED_NS = 50_000_000
 _PERMISSIONS = 0o777
 _BATCH_FILES = 512
 _BATCH_BYTES = 1 << 20
+_REMEMBERED = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +48,32 @@ class Signature(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Look:
+class KeptContents:
+    """What is known of the files of one workspace: contents by what tells a file unchanged, and where each content is kept."""
+
+    known: dict[str, tuple[Signature, str]] = field(default_factory=dict)
+    stored: dict[str, Place | None] = field(default_factory=dict)
+    packs: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Look:
     """The tree as one pass over it found it: nothing was read yet."""
 
     files: dict[str, Signature] = field(default_factory=dict)
     links: dict[str, str] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
+    folders: tuple[str, ...] = ()
     is_cut: bool = False
     began_ns: int = 0
 
 
 class SnapshotTaker:
     """Take manifests of one workspace. What it has read it knows again by size, times and inode.
+
+    With `whole`, everything is taken that another machine needs to go on: what version control ignores and its own files too.
+    Takers of one workspace share `kept`, so that nothing is kept twice.
 
     Links are kept as links and never followed. Left out are what version control ignores (elsewhere: heavy folders), files
     over the limits, what is no file, what cannot be read, and what the policy for paths excludes.
@@ -72,50 +87,62 @@ class SnapshotTaker:
         clock: Clock,
         limits: SnapshotLimits | None = None,
         own_repository: bool = False,
+        whole: bool = False,
+        kept: KeptContents | None = None,
     ) -> None:
         self.files = files
         self.limits = limits or SnapshotLimits()
         self._git = git
         self._clock = clock
         self._own_repository = own_repository
-        self._known: dict[str, tuple[Signature, str]] = {}
-        self._stored: dict[str, Place | None] = {}
-        self._packs: list[str] = []
+        self._whole = whole
+        self.kept = kept or KeptContents()
         self._closed: dict[str, bool] = {}
         self._lock = asyncio.Lock()
 
-    async def take(self, put_blob: PutBlob | None = None) -> Manifest:
+    async def take(self, put_blob: PutBlob | None = None, *, judge: Callable[[Look], None] | None = None) -> Manifest:
         """Return the manifest of the files now; with `put_blob` every content is kept before this returns.
 
-        Raises: WorkspaceMissingError, GitError, and what `put_blob` raises.
+        `judge` may refuse by an error what was looked at, before any of it is read.
+        Raises: WorkspaceMissingError, GitError, and what `put_blob` and `judge` raise.
         """
         async with self._lock:
             look = await asyncio.to_thread(self._look)
+            if judge is not None:
+                judge(look)
             states = self._unchanged(look, is_kept=put_blob is not None)
             changed = [path for path in look.files if path not in states]
             for batch in _batches(changed, look=look):
                 states.update(await self._read(batch, look=look, put_blob=put_blob))
-            self._known = {path: known for path, known in self._known.items() if path in look.files}
+            self._forget(look)
             counts = look.counts + Counter(look.left_out.values())
-            places = {state.digest: place for state in states.values() if (place := self._stored.get(state.digest))}
-            return Manifest(states, look.links, look.left_out, counts, look.is_cut, tuple(self._packs), places)
+            places = {state.digest: place for state in states.values() if (place := self.kept.stored.get(state.digest))}
+            packs = tuple(self.kept.packs)
+            return Manifest(states, look.links, look.left_out, counts, look.is_cut, packs, places, look.folders)
 
     def know(self, manifest: Manifest) -> None:
         """Take the contents of a manifest for kept: that of an earlier run in the same session."""
-        if self._packs:
+        if self.kept.packs:
             return
-        self._packs = list(manifest.packs)
-        self._stored.update({state.digest: manifest.places.get(state.digest) for state in manifest.files.values()})
+        self.kept.packs += manifest.packs
+        self.kept.stored.update({state.digest: manifest.places.get(state.digest) for state in manifest.files.values()})
 
-    def _unchanged(self, look: _Look, *, is_kept: bool) -> dict[str, FileState]:
+    def _forget(self, look: Look) -> None:
+        """Forget the files that are gone, now and then: takers that look at other parts of the tree share what is known."""
+        known = self.kept.known
+        if len(known) > 2 * len(look.files) + _REMEMBERED:
+            for path in known.keys() - look.files.keys():
+                del known[path]
+
+    def _unchanged(self, look: Look, *, is_kept: bool) -> dict[str, FileState]:
         states: dict[str, FileState] = {}
         for path, signature in look.files.items():
-            known = self._known.get(path)
-            if known is not None and known[0] == signature and (not is_kept or known[1] in self._stored):
+            known = self.kept.known.get(path)
+            if known is not None and known[0] == signature and (not is_kept or known[1] in self.kept.stored):
                 states[path] = FileState(known[1], signature.mode, signature.size)
         return states
 
-    async def _read(self, batch: Sequence[str], *, look: _Look, put_blob: PutBlob | None) -> dict[str, FileState]:
+    async def _read(self, batch: Sequence[str], *, look: Look, put_blob: PutBlob | None) -> dict[str, FileState]:
         contents = await asyncio.to_thread(self._contents, batch, look=look)
         if put_blob is not None:
             await self._keep(dict(contents.values()), put_blob)
@@ -124,27 +151,28 @@ class SnapshotTaker:
             signature = look.files[path]
             states[path] = FileState(digest, signature.mode, len(data))
             if signature.ctime_ns < look.began_ns - _SETTLED_NS:
-                self._known[path] = (signature, digest)
+                self.kept.known[path] = (signature, digest)
             else:
-                self._known.pop(path, None)
+                self.kept.known.pop(path, None)
         return states
 
     async def _keep(self, contents: Mapping[str, bytes], put_blob: PutBlob) -> None:
         """Keep what is not kept yet: one alone as it is, several together."""
-        fresh = {digest: data for digest, data in contents.items() if digest not in self._stored}
+        kept = self.kept
+        fresh = {digest: data for digest, data in contents.items() if digest not in kept.stored}
         if not fresh:
             return
         pack = await put_blob(b"".join(fresh.values()))
         if len(fresh) == 1:
-            self._stored[pack] = None
+            kept.stored[pack] = None
             return
-        self._packs.append(pack)
+        kept.packs.append(pack)
         offset = 0
         for digest, data in fresh.items():
-            self._stored[digest] = Place(len(self._packs) - 1, offset)
+            kept.stored[digest] = Place(len(kept.packs) - 1, offset)
             offset += len(data)
 
-    def _contents(self, batch: Iterable[str], *, look: _Look) -> dict[str, tuple[str, bytes]]:
+    def _contents(self, batch: Iterable[str], *, look: Look) -> dict[str, tuple[str, bytes]]:
         contents: dict[str, tuple[str, bytes]] = {}
         for path in batch:
             try:
@@ -162,11 +190,13 @@ class SnapshotTaker:
 
     # ---- looking ---------------------------------------------------------------------------------------------------
 
-    def _look(self) -> _Look:
-        look = _Look(began_ns=self._clock.now_us() * 1000)
+    def _look(self) -> Look:
+        look = Look(began_ns=self._clock.now_us() * 1000)
         root = self.files.root
-        listing = list_tree(root, git=self._git, most=self.limits.max_files, own_repository=self._own_repository)
+        listing = self._listing(root)
         look.counts.update(listing.left_out)
+        look.left_out.update(dict.fromkeys(listing.heavy, "heavy"))
+        look.folders = tuple(listing.empty)
         look.is_cut = listing.is_cut
         total = 0
         try:
@@ -180,7 +210,13 @@ class SnapshotTaker:
                     total += self._look_at(path, look, status=status, root=descriptor, total=total)
         return look
 
-    def _look_at(self, path: str, look: _Look, *, status: os.stat_result, root: int, total: int) -> int:
+    def _listing(self, root: Path) -> TreeListing:
+        most = self.limits.max_files
+        if self._whole:
+            return list_everything(root, git=self._git, most=most)
+        return list_tree(root, git=self._git, most=most, own_repository=self._own_repository)
+
+    def _look_at(self, path: str, look: Look, *, status: os.stat_result, root: int, total: int) -> int:
         """Put the path where it belongs and return the bytes it adds."""
         reason = self._reason(path, status, total=total)
         if reason is not None:
@@ -231,7 +267,7 @@ def _target(path: str, *, root: int) -> str:
         return ""
 
 
-def _batches(paths: Iterable[str], *, look: _Look) -> Iterable[list[str]]:
+def _batches(paths: Iterable[str], *, look: Look) -> Iterable[list[str]]:
     batch: list[str] = []
     size = 0
     for path in paths:
