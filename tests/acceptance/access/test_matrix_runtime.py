@@ -67,6 +67,11 @@ async def subscribed(there: Place, who: Principal) -> None:
     await there.bus.subscribe(there.id, principal=who)
 
 
+async def watched(there: Place, who: Principal) -> None:
+    """Ask for what happens, without waiting for anything."""
+    await there.bus.watch(there.id, principal=who)
+
+
 ROOT = frozenset({"admin"})
 INTERRUPT = {"mode": "interrupt"}
 ROLLBACK = {"mode": "rollback"}
@@ -80,6 +85,7 @@ ROWS: dict[str, tuple[str, Call]] = {
     "bus.send: drop": ("cancel", lambda p, who: p.bus.send(p.id, said("x", policy=DROPPING), principal=who)),
     "bus.publish: key": ("send", lambda p, who: p.bus.publish(said("x", chat_id="1"), who)),
     "bus.subscribe": ("read", subscribed),
+    "bus.watch": ("read", watched),
     "control.stop": ("stop", lambda p, who: p.control.stop(p.id, principal=who)),
     "control.stop: rollback": ("rewind", lambda p, who: p.control.stop(p.id, "rollback", principal=who)),
     "control.queue": ("read", lambda p, who: p.control.queue(p.id, principal=who)),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from kipu.errors import StoreClosedError
 from kipu.events.event import SessionEvent
+from kipu.manager.access import Verb
 from kipu.runtime.live.assembly import Assembly
 from kipu.runtime.live.piece import Piece
 from kipu.runtime.live.streams import LiveStreams
@@ -60,6 +61,8 @@ class SessionWatch:
                     piece = self._pieces.popleft() if self._pieces else None
                     until = self._session.history.last_seq if piece is None else piece.at
                     if await self._is_reached(until):
+                        # What takes the right back is an event too: nothing behind it is given.
+                        await self._session.permit(Verb.READ, self._principal)
                         async for event in self._events(until):
                             for news in self._assembly.event(event):
                                 yield news
