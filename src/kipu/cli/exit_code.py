@@ -45,6 +45,7 @@ _CODES: tuple[tuple[type[errors.KipuError], ExitCode], ...] = (
     (errors.CopyMismatchError, ExitCode.FAILURE),
     (errors.StoreInUseError, ExitCode.BUSY),
     (errors.StoreConvertingError, ExitCode.BUSY),
+    (errors.StoreBeingFilledError, ExitCode.BUSY),
     (errors.KeysBusyError, ExitCode.BUSY),
     (errors.StoreError, ExitCode.UNREADABLE),
 )

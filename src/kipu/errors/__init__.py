@@ -90,11 +90,14 @@
         │   ├── DataKeyMissingError
         │   ├── KeysMissingError
         │   └── StoreSealedError
-        ├── StoreInUseError
-        ├── StoreConvertingError
-        ├── StoreClosedError
         ├── OlderFormatError
         ├── LocalRemainsError
+        ├── StoreInUseError
+        ├── StoreConvertingError
+        ├── StoreMovedError
+        ├── StoreBeingFilledError
+        ├── OlderReleaseError
+        ├── StoreClosedError
         ├── NetworkFileSystemError
         ├── BlobNotFoundError
         ├── SessionArchivedError
@@ -189,14 +192,16 @@ from kipu.errors.stores import (
     NetworkFileSystemError,
     LocalRemainsError,
     NewerFormatError,
+    OlderFormatError,
+    OlderReleaseError,
     SealBrokenError,
     SearchUnavailableError,
     StoreClosedError,
+    StoreBeingFilledError,
     StoreConvertingError,
+    StoreMovedError,
     StoreCorruptError,
     StoreError,
-    OlderFormatError,
-    OlderReleaseError,
     StoreFullError,
     StoreInUseError,
     StoreNotFoundError,
@@ -278,6 +283,8 @@ __all__ = [
     "NetworkFileSystemError",
     "NewerFormatError",
     "NotAPersonError",
+    "OlderFormatError",
+    "OlderReleaseError",
     "PathDeniedError",
     "PathNotFoundError",
     "PathOutsideError",
@@ -290,8 +297,6 @@ __all__ = [
     "ProposalSuspectError",
     "ProposalUntriedError",
     "ReplayMismatchError",
-    "OlderFormatError",
-    "OlderReleaseError",
     "RestoreError",
     "SandboxError",
     "SealBrokenError",
@@ -307,7 +312,9 @@ __all__ = [
     "SessionNotFoundError",
     "SharedRootError",
     "StoreClosedError",
+    "StoreBeingFilledError",
     "StoreConvertingError",
+    "StoreMovedError",
     "StoreCorruptError",
     "StoreError",
     "StoreFullError",

@@ -125,6 +125,24 @@ class StoreConvertingError(StoreError):
     code = "store_converting"
 
 
+class StoreMovedError(StoreError):
+    """The store {store} {state} to {other}: nothing was changed here. {advice}"""
+
+    code = "store_moved"
+
+
+class StoreBeingFilledError(StoreError):
+    """The store {store} is being filled from {other}, and is not to be written yet. `kipu copy {other} {store} --cut-over` ends that."""
+
+    code = "store_being_filled"
+
+
+class OlderReleaseError(StoreError):
+    """{store} is written by a release of format {format} ({age_s} s ago). End it and try again in two minutes; nothing was changed."""
+
+    code = "older_release"
+
+
 class StoreClosedError(StoreError):
     """The store {store} is closed. Open it again with kipu.wiring.open_store."""
 

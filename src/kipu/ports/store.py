@@ -6,7 +6,7 @@ import builtins
 from collections.abc import AsyncIterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from kipu.ports.head import EMPTY_PATCH, Head, HeadPatch
 
@@ -189,6 +189,31 @@ class ErasureReceipt:
     removed: Mapping[str, int]
 
 
+class Tombstone(NamedTuple):
+    """An id that was used and erased, and when: it is never used again (C20)."""
+
+    session_id: str
+    erased_at: str
+
+
+MarkState = Literal["filling", "leaving", "closed", "moved"]
+
+
+@dataclass(frozen=True, slots=True)
+class StoreMark:
+    """What a store says of itself while its sessions move between it and another one.
+
+    `filling`: it takes in another store's sessions and is nobody's to write but who fills it. `leaving`: its sessions are about
+    to go; no lease is given any more. `closed`: nothing is written any more. `moved`: and never will be, they are in `other`.
+    """
+
+    state: MarkState
+    move: str  # id of the move, the same at both ends
+    other: str  # the store at the other end, without a password
+    holder: str = ""  # the process that does it (`ports.owner`)
+    since: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class StoreDescription:
     """What a store is and what it promises."""
@@ -223,6 +248,8 @@ class EventStore(Protocol):
     - Events that `offload` let go of are in nobody's sight: whoever reads into them gets SessionArchivedError, never a gap and
       never an empty page (B48). Appends, leases, lists, keys, retries and searches do not change by it.
     - Bodies, blobs and terms are opaque. Stores know nothing of principals or models.
+    - What a mark forbids is refused in the same transaction that would do it, in every process: once `set_mark` has returned, it
+      does not happen any more (C22).
 
     Raises everywhere: StoreUnavailableError, StoreFullError, StoreReadOnlyError, StoreCorruptError, StoreClosedError.
     """
@@ -396,6 +423,28 @@ class EventStore(Protocol):
 
         Killed in the middle it goes on when called again. Raises: SessionNotFoundError, LeaseLostError.
         """
+        ...
+
+    async def mark(self) -> StoreMark | None:
+        """Return the store's mark, or None where its sessions do not move."""
+        ...
+
+    async def set_mark(self, mark: StoreMark | None, *, expected: StoreMark | None = None) -> None:
+        """Let the store have this mark if it now has `expected`; durable on return, as is everything the mark lets be.
+
+        With `leaving`, `claim` is refused. With `closed` and `moved`, so is everything that changes a session, a key or a blob, but
+        for `release` and what is about the index: what is read from then on stays as it is. With `filling` all of
+        it is refused to every store object but the one that set it. The refusals are StoreMovedError and StoreBeingFilledError.
+        Raises: ConflictError.
+        """
+        ...
+
+    async def tombstones(self, *, after: str = "", limit: int = MAX_PAGE) -> builtins.list[Tombstone]:
+        """Return at most `limit` ids that were erased, those behind `after`, sorted."""
+        ...
+
+    async def bury(self, tombstones: Sequence[Tombstone]) -> None:
+        """Make these ids ones that are not used again. Ids that there are sessions of, and those erased already, stay as they are."""
         ...
 
     async def verify(self, session_id: str | None = None) -> builtins.list[Damage]:

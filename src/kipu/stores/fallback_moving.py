@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kipu.ports.store import EventStore, Lease, Record, StoredEvent
+from kipu.errors import StoreUnavailableError
+from kipu.ports.store import MAX_PAGE, EventStore, Lease, Record, StoredEvent, StoreMark, Tombstone
 
 
 class MovingInPrimary:
@@ -16,6 +18,28 @@ class MovingInPrimary:
 
     async def _there(self) -> EventStore:
         raise NotImplementedError
+
+    async def _held(self) -> set[str]:
+        raise NotImplementedError
+
+    async def mark(self) -> StoreMark | None:
+        """Return the primary's mark."""
+        return await (await self._there()).mark()
+
+    async def set_mark(self, mark: StoreMark | None, *, expected: StoreMark | None = None) -> None:
+        """Mark the primary, once the spool holds nothing: what it takes in later is refused when it is to be merged, and stays."""
+        held = await self._held() if mark is not None else ()
+        if held:
+            raise StoreUnavailableError(store="fallback", reason=f"its spool still holds {len(held)} sessions")
+        await (await self._there()).set_mark(mark, expected=expected)
+
+    async def tombstones(self, *, after: str = "", limit: int = MAX_PAGE) -> builtins.list[Tombstone]:
+        """Return the ids that were erased in the primary."""
+        return await (await self._there()).tombstones(after=after, limit=limit)
+
+    async def bury(self, tombstones: Sequence[Tombstone]) -> None:
+        """Bury ids in the primary."""
+        await (await self._there()).bury(tombstones)
 
     async def adopt(self, session_id: str, records: Sequence[Record] = (), *, after: int = 0, lease: Lease) -> int:
         """Merge what the spool holds, then take shared events into the primary."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import hashlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Container, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any
@@ -42,6 +42,7 @@ from kipu.ports.store import (
 from kipu.stores.admission import AppendRequest, admit, check_adopted, ends_sharing, lease_is_live, taken_over
 from kipu.stores.follow import Announcer, FollowPage, follow_pages, session_page
 from kipu.stores.leasing import claimed, holds, released, renewed
+from kipu.stores.memory_mark import MarkInMemory
 from kipu.stores.offloading import check_reload, let_go, refuse_archived, taken_back
 from kipu.stores.paging import check_order, decode_cursor, encode_cursor, page_size
 from kipu.stores.times import iso_from_us
@@ -60,7 +61,7 @@ class _Session:
     adopted: list[StoredEvent] = field(default_factory=list)  # shared events, out of sight until they are own
 
 
-class MemoryStore:
+class MemoryStore(MarkInMemory):
     """Keep sessions in this process and nowhere else. No call waits, so none can be cut in the middle."""
 
     def __init__(self, *, clock: Clock, liveness: Liveness) -> None:
@@ -73,6 +74,7 @@ class MemoryStore:
         self._commits: list[StoredEvent | None] = []
         self._lowest = 0  # below it stand no adopted events yet, which are older than every commit
         self._announcer = Announcer(URL)
+        self._url = URL
         self._closed = False
 
     @classmethod
@@ -98,7 +100,7 @@ class MemoryStore:
         idempotency_key: str | None = None,
     ) -> Appended:
         """Append `records` as one batch, or nothing of it."""
-        self._check_open()
+        self._check_mark()
         request = AppendRequest(session_id, records, head, bind, token, expected_seq, idempotency_key)
         now_us = self._clock.now_us()
         known = self._known_outcome(idempotency_key, now_us)
@@ -259,6 +261,7 @@ class MemoryStore:
 
     async def bind(self, key: str, session_id: str, *, expected: str | None = None) -> None:
         """Make `key` lead to `session_id` if it now leads to `expected`."""
+        self._check_mark()
         self._session(session_id)
         actual = self._bindings.get(key)
         if actual != expected:
@@ -277,6 +280,7 @@ class MemoryStore:
 
     async def claim(self, session_id: str, *, owner: str, ttl_s: float) -> Lease | None:
         """Return a lease with the next token, or None while another owner's is live."""
+        self._check_mark(claims=True)
         session = self._session(session_id)
         now_us = self._clock.now_us()
         outcome = claimed(session.row, owner=owner, ttl_s=ttl_s, now_us=now_us, liveness=self._liveness)
@@ -287,7 +291,7 @@ class MemoryStore:
 
     async def renew(self, lease: Lease) -> Lease:
         """Return the lease with a later expiry."""
-        self._check_open()
+        self._check_mark()
         session = self._sessions.get(lease.session_id)
         if session is None:
             raise LeaseLostError(session_id=lease.session_id, token=lease.token, current=None)
@@ -340,6 +344,7 @@ class MemoryStore:
 
     async def put_blob(self, session_id: str, data: bytes) -> str:
         """Keep `data` and return its digest."""
+        self._check_mark()
         session = self._session(session_id)
         digest = hashlib.sha256(data).hexdigest()
         session.blobs[digest] = bytes(data)
@@ -359,6 +364,7 @@ class MemoryStore:
 
     async def adopt(self, session_id: str, records: Sequence[Record] = (), *, after: int = 0, lease: Lease) -> int:
         """Take in shared events, out of sight for now."""
+        self._check_mark()
         session = self._session(session_id)
         if not holds(session.row, lease):
             raise LeaseLostError(session_id=session_id, token=lease.token, current=session.row.get("lease_token", 0))
@@ -373,6 +379,7 @@ class MemoryStore:
         self, session_id: str, *, until: int, blobs: Sequence[str], archive: Mapping[str, Any], lease: Lease
     ) -> None:
         """Let go of the session's events and of these blobs."""
+        self._check_mark()
         session = self._session(session_id)
         session.row = let_go(session.row, lease, until=until, archive=archive)
         session.events = []
@@ -392,6 +399,7 @@ class MemoryStore:
         archive: Mapping[str, Any] | None = None,
     ) -> None:
         """Take events back, out of sight until it is `complete`."""
+        self._check_mark()
         session = self._session(session_id)
         check_reload(session.row, lease, events=events)
         session.returning.update({event.seq: event for event in events})
@@ -402,6 +410,7 @@ class MemoryStore:
 
     async def erase(self, session_id: str, *, lease: Lease) -> ErasureReceipt:
         """Remove everything of the session and leave a tombstone."""
+        self._check_mark()
         session = self._session(session_id)
         if not holds(session.row, lease):
             raise LeaseLostError(session_id=session_id, token=lease.token, current=session.row.get("lease_token", 0))
@@ -433,6 +442,9 @@ class MemoryStore:
         if not self._closed:
             self._closed = True
             self._announcer.close()
+
+    def _ids(self) -> Container[str]:
+        return self._sessions
 
     def _check_open(self) -> None:
         if self._closed:

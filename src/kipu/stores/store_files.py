@@ -14,8 +14,8 @@ from kipu.stores.conversion_mark import sync_folder
 from kipu.stores.file_system import file_system_kind, is_network
 from kipu.stores.jsonl.layout import local_index_folder
 from kipu.stores.jsonl.lease import LeaseFile, LeaseState
+from kipu.stores.jsonl.marking import TOMBSTONES
 from kipu.stores.jsonl.medium import make_folder, replace_file
-from kipu.stores.jsonl.shelf import TOMBSTONES
 from kipu.stores.tables.heads import Heads
 
 _BLOCK = bytes(1 << 20)

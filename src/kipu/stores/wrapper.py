@@ -25,6 +25,8 @@ from kipu.ports.store import (
     SessionQuery,
     StoreDescription,
     StoredEvent,
+    StoreMark,
+    Tombstone,
 )
 
 
@@ -174,6 +176,22 @@ class WrappedStore:
     async def erase(self, session_id: str, *, lease: Lease) -> ErasureReceipt:
         """Erase a session from the inner store."""
         return await self.inner.erase(session_id, lease=lease)
+
+    async def mark(self) -> StoreMark | None:
+        """Return the inner store's mark."""
+        return await self.inner.mark()
+
+    async def set_mark(self, mark: StoreMark | None, *, expected: StoreMark | None = None) -> None:
+        """Mark the inner store."""
+        await self.inner.set_mark(mark, expected=expected)
+
+    async def tombstones(self, *, after: str = "", limit: int = MAX_PAGE) -> builtins.list[Tombstone]:
+        """Return the ids that were erased in the inner store."""
+        return await self.inner.tombstones(after=after, limit=limit)
+
+    async def bury(self, tombstones: Sequence[Tombstone]) -> None:
+        """Bury ids in the inner store."""
+        await self.inner.bury(tombstones)
 
     async def verify(self, session_id: str | None = None) -> builtins.list[Damage]:
         """Return the inner store's damage."""

@@ -91,6 +91,10 @@ class Commit:
                 shelf.bindings.refresh(shelf.settle)
             for session_id in sorted({request.session_id for request in requests}):
                 self._drafts[session_id] = self._take(session_id, wait_s)
+            refused = shelf.mark.refusal()
+            if refused is not None:
+                self._fail_all(refused)
+                return None
             unsettled = self._expect_keys()
             if unsettled is not None:
                 return unsettled

@@ -7,15 +7,14 @@ import os
 import shutil
 from collections.abc import Callable
 
-import orjson
-
 from kipu.errors import LeaseLostError, SessionNotFoundError
-from kipu.ports.store import ErasureReceipt, Lease
+from kipu.ports.store import ErasureReceipt, Lease, Tombstone
 from kipu.stores.jsonl.blobs import FOLDER as BLOBS
 from kipu.stores.jsonl.log import ERASING
-from kipu.stores.jsonl.medium import make_folder, remove_file, replace_file, sync_folder
+from kipu.stores.jsonl.marking import TOMBSTONES, leave_tombstone
+from kipu.stores.jsonl.medium import remove_file, replace_file, sync_folder
 from kipu.stores.jsonl.quarantine import FOLDER as QUARANTINE
-from kipu.stores.jsonl.shelf import TOMBSTONES, WAIT_S, OpenLog, Shelf
+from kipu.stores.jsonl.shelf import WAIT_S, OpenLog, Shelf
 from kipu.stores.leasing import holds
 
 
@@ -45,6 +44,7 @@ def _erase(shelf: Shelf, session_id: str, *, check: Callable[[OpenLog], None]) -
 
 
 def _check_lease(shelf: Shelf, opened: OpenLog, lease: Lease) -> None:
+    shelf.mark.check()
     row = opened.lease.read(now_us=shelf.now_us()).onto({})
     if lease.session_id != opened.session_id or not holds(row, lease):
         raise LeaseLostError(session_id=opened.session_id, token=lease.token, current=row["lease_token"])
@@ -88,11 +88,8 @@ class _Erasure:
         return count
 
     def leave_tombstone(self) -> None:
-        place = os.path.join(self._shelf.root, TOMBSTONES)
-        if make_folder(place) and self._sync:
-            sync_folder(self._shelf.root)
-        said = {"session_id": self._opened.session_id, "erased_at": self._shelf.now()}
-        replace_file(os.path.join(place, self._opened.session_id), orjson.dumps(said) + b"\n", sync=self._sync)
+        tombstone = Tombstone(self._opened.session_id, self._shelf.now())
+        leave_tombstone(self._shelf.root, tombstone, sync=self._sync)
 
     def remove_folder(self) -> None:
         # The lock's name goes last but one: whoever waits for it sees then that it guards nothing.

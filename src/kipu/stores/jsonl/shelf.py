@@ -6,14 +6,15 @@ import os
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 
 import apsw
 
 from kipu.errors import SessionNotFoundError, StoreCorruptError, StoreFullError, StoreUnavailableError
 from kipu.ports.clock import Clock
 from kipu.ports.owner import Liveness
+from kipu.ports.store import StoreMark, Tombstone
 from kipu.stores.jsonl.backlog import Backlog
 from kipu.stores.jsonl.bindings import Bindings, Intent
 from kipu.stores.jsonl.changes import ChangeNotes
@@ -23,13 +24,14 @@ from kipu.stores.jsonl.index import Index
 from kipu.stores.jsonl.lease import LeaseFile, LeaseState
 from kipu.stores.jsonl.lock import FileLock
 from kipu.stores.jsonl.log import LogView, SessionLog
+from kipu.stores.jsonl.marking import TOMBSTONES, MarkFile, leave_tombstone
 from kipu.stores.jsonl.reader import PageReader
 from kipu.stores.jsonl.segment import segment_name
 from kipu.stores.jsonl.settings import Settings
 from kipu.stores.jsonl.shared import RETURNED, SharedLog
+from kipu.stores.store_mark import check_expected, own_move
 from kipu.stores.times import iso_from_us
 
-TOMBSTONES = ".tombstones"  # no session id has a dot
 OPEN_LOGS = 128
 # How long a thread waits for another process before it says that the store cannot be used.
 WAIT_S = 30.0
@@ -80,6 +82,7 @@ class Shelf:
         self.hints = Hints(settings)
         self.bindings = Bindings(self.root, sync=settings.syncs, writable=not settings.read_only)
         self.notes = ChangeNotes(self.root)
+        self.mark = MarkFile(settings)
         self.stale: set[str] = set()  # sessions whose index row could not be written
         self.backlog = Backlog(self)  # sessions whose index row need not be written yet
         self.noting = False  # somebody of this process follows every session
@@ -214,6 +217,26 @@ class Shelf:
         """Return the names of all folders that can be sessions."""
         with os.scandir(self.root) as found:
             return [entry.name for entry in found if _SESSION_ID.fullmatch(entry.name) and entry.is_dir()]
+
+    def set_mark(self, mark: StoreMark | None, *, expected: StoreMark | None) -> None:
+        """Replace the mark once nobody is in the middle of a change, on this machine or another. Raises: ConflictError."""
+        with self.index_lock.held(wait_s=WAIT_S), self.bindings.lock.held(wait_s=WAIT_S):
+            check_expected(self.mark.read(), expected, store=self.settings.url)
+            self.mark.write(mark)
+            self.mark.own_move = own_move(mark)
+            if mark is not None:
+                # The index's lock is this machine's, and blobs are kept without it: whoever had a session has let go of it.
+                for session_id in self.session_ids():
+                    with suppress(SessionNotFoundError), self.locked_raw(session_id, wait_s=WAIT_S):
+                        pass
+
+    def bury(self, tombstones: Sequence[Tombstone]) -> None:
+        """Make ids taken for ever, but for those that there are sessions of."""
+        with self.index_lock.held(wait_s=WAIT_S):
+            self.mark.check()
+            for tombstone in tombstones:
+                if not (self.folder_exists(tombstone.session_id) or self.is_erased(tombstone.session_id)):
+                    leave_tombstone(self.root, tombstone, sync=self.settings.syncs)
 
     def is_erased(self, session_id: str) -> bool:
         """Return True when a session of this id was erased."""

@@ -339,6 +339,7 @@ class JsonlStore(MovingEvents):
         def change(wait_s: float) -> None:
             bindings = self._shelf.bindings
             with bindings.lock.held(wait_s=wait_s):
+                self._shelf.mark.check()
                 bindings.refresh(self._shelf.settle)
                 actual = bindings.get(key).session_id
                 if actual != expected:
@@ -375,6 +376,7 @@ class JsonlStore(MovingEvents):
         liveness = self._shelf.liveness
 
         def change(row: dict[str, object], now_us: int) -> tuple[LeaseState | None, Lease | None]:
+            self._shelf.mark.check(claims=True)
             outcome = claimed(row, owner=owner, ttl_s=ttl_s, now_us=now_us, liveness=liveness)
             return (lease_of(outcome[0]), outcome[1]) if outcome else (None, None)
 
@@ -386,6 +388,7 @@ class JsonlStore(MovingEvents):
         self._check_writable()
 
         def change(row: dict[str, object], now_us: int) -> tuple[LeaseState | None, Lease]:
+            self._shelf.mark.check()
             after, fresh = renewed(row, lease, now_us=now_us)
             return lease_of(after), fresh
 
@@ -417,6 +420,7 @@ class JsonlStore(MovingEvents):
 
         def keep() -> str:
             with self._shelf.locked(session_id, wait_s=WAIT_S) as opened:
+                self._shelf.mark.check()
                 return put_blob(opened.log.folder, data, sync=self._settings.syncs)
 
         await self._view(session_id)

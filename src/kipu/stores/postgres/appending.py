@@ -8,7 +8,6 @@ from functools import cache
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
-import orjson
 from psycopg import Rollback
 from psycopg.errors import UniqueViolation
 
@@ -22,12 +21,12 @@ from kipu.stores.event_row import FIELDS, row_of
 from kipu.stores.postgres import heads as head_rows
 from kipu.stores.postgres.database import Connection, Database, fetch, gave_up, pause, run
 from kipu.stores.postgres.failures import is_lost
-from kipu.stores.postgres.heads import HeadRow, Heads, row_values, sql
+from kipu.stores.postgres.heads import HeadRow, Heads, read_row, row_values, sql
 from kipu.stores.postgres.members import follow_members
 
 _TRIES = 12
 _HOPEFUL_TRIES = 2  # then others are at it, and it is cheaper to stand in line
-_HOLD = "UPDATE {schema}.heads SET version = version WHERE session_id = %s RETURNING version, data"
+_HOLD = f"UPDATE {{schema}}.heads SET version = version WHERE session_id = %s RETURNING version, data, {head_rows.MARK}"
 _MOST_VALUES = 16  # events in one statement; more go in by arrays
 _RETENTION_US = IDEMPOTENCY_RETENTION_S * 1_000_000
 _TYPES = ("bigint", "text", "text", "text", "bigint", "text", "text", "text", "integer", "bigint", "bytea")
@@ -76,7 +75,18 @@ class Appender:
     async def append(self, request: AppendRequest) -> Appended:
         """Append a batch as the contract says, however many others append at the same moment."""
         async with self._turns.setdefault(request.session_id, asyncio.Lock()):
-            return await self._append(request)
+            appended = await self._append(request)
+        if any(record.event_type == "session_init" for record in request.records):
+            await self._confirm(request.session_id)
+        return appended
+
+    async def _confirm(self, session_id: str) -> None:
+        """Acknowledge nothing that a mark could have missed: a new row has no version that setting one would have raised."""
+        try:
+            self._heads.check(await self._heads.mark())
+        except KipuError:
+            self._heads.forget(session_id)
+            raise
 
     async def _append(self, request: AppendRequest) -> Appended:
         for _ in range(_HOPEFUL_TRIES):
@@ -111,9 +121,7 @@ class Appender:
 
         async def work(connection: Connection) -> _Draft | Appended:
             rows = await fetch(connection, sql(_HOLD, self._database), values=(request.session_id,))
-            row = HeadRow(0, None)
-            if rows:
-                row = HeadRow(rows[0][0], None if rows[0][1] is None else orjson.loads(rows[0][1]))
+            row = read_row(rows[0]) if rows else await self._heads.load(request.session_id, connection=connection)
             ours = await self._stands_at(request, attempted, over=connection)
             if ours is not None:
                 return ours
@@ -147,6 +155,7 @@ class Appender:
     # ---- deciding --------------------------------------------------------------------------------------------------
 
     async def _draft(self, request: AppendRequest, row: HeadRow, *, over: Connection | None = None) -> _Draft:
+        self._heads.check(row.mark)
         now_us = self._clock.now_us()
         adopted = await self._adopted(request, row, over=over)
         before = admit(
@@ -309,6 +318,7 @@ class Appender:
     async def bind(self, key: str, session_id: str, *, expected: str | None) -> None:
         """Make a key lead to a session if it leads to `expected`. Raises: SessionNotFoundError, ConflictError."""
         row = await self._heads.load(session_id)
+        self._heads.check(row.mark)
         if row.data is None:
             raise SessionNotFoundError(session_id=session_id)
         values: list[bytes | str] = [key.encode(), session_id]
@@ -329,6 +339,7 @@ class Appender:
             rows = [] if taken else await self._rows(_BOUND, (key.encode(),))
             actual = rows[0][0] if rows else None
             if taken or (was_lost and actual == session_id):
+                await self._confirm(session_id)
                 return
             raise ConflictError(session_id=key, expected=expected, actual=actual)
 

@@ -71,12 +71,24 @@ class Changes:
         self._clock = clock
         self._liveness = liveness
 
-    async def _change(self, session_id: str, decide: Decide[T], *, more: More | None = None) -> T:
-        """Replace the head by what `decide` makes of it, with `more` in the same transaction; None leaves it as it is."""
+    async def _change(
+        self,
+        session_id: str,
+        decide: Decide[T],
+        *,
+        more: More | None = None,
+        of: Literal["claim", "content"] | None = None,
+    ) -> T:
+        """Replace the head by what `decide` makes of it, with `more` in the same transaction; None leaves it as it is.
+
+        `of` is what a mark of the store may forbid.
+        """
         text = sql(head_rows.UPDATE, self._database)
 
         async def work(connection: Connection) -> tuple[HeadRow | None, T] | None:
             row = await self._heads.load(session_id, connection=connection)
+            if of is not None:
+                self._heads.check(row.mark, claims=of == "claim")
             if row.data is None:
                 raise SessionNotFoundError(session_id=session_id)
             after, answer = decide(row.data)
@@ -122,18 +134,20 @@ class Changes:
                 return None, "look"  # nobody's lease ends by what this machine believes the time to be
             return taken or (None, None)
 
-        answer = await self._change(session_id, decide)
+        answer = await self._change(session_id, decide, of="claim")
         if answer == "look":
             if isinstance(self._clock, ServerClock):
                 await self._clock.look(newest=True)
             has_looked = True
-            answer = await self._change(session_id, decide)
+            answer = await self._change(session_id, decide, of="claim")
         return answer if isinstance(answer, Lease) else None
 
     async def renew(self, lease: Lease) -> Lease:
         """Return the lease with a later expiry."""
         try:
-            return await self._change(lease.session_id, lambda row: renewed(row, lease, now_us=self._clock.now_us()))
+            return await self._change(
+                lease.session_id, lambda row: renewed(row, lease, now_us=self._clock.now_us()), of="content"
+            )
         except SessionNotFoundError as error:
             raise LeaseLostError(session_id=lease.session_id, token=lease.token, current=None) from error
 
@@ -194,7 +208,7 @@ class Changes:
             await run(connection, sql(_DROP_BLOBS, self._database), values=(session_id, list(blobs)))
 
         await self._change(
-            session_id, lambda row: (let_go(row, lease, until=until, archive=archive), None), more=remove
+            session_id, lambda row: (let_go(row, lease, until=until, archive=archive), None), more=remove, of="content"
         )
 
     async def reload(
@@ -222,7 +236,7 @@ class Changes:
                 check_reload(row, lease, events=())
                 return taken_back(row, archive=archive), None
 
-            await self._change(session_id, decide)
+            await self._change(session_id, decide, of="content")
 
     async def _held(self, session_id: str, lease: Lease) -> HeadData:
         """Return the head of a session whose lease this is. Raises: SessionNotFoundError, LeaseLostError."""
@@ -234,6 +248,7 @@ class Changes:
     async def _require(self, connection: Connection, session_id: str, lease: Lease) -> None:
         """Refuse where the lease was lost meanwhile, and keep others from taking it before this transaction is over."""
         row = await self._heads.load(session_id, connection=connection)
+        self._heads.check(row.mark)
         if row.data is None or not holds(row.data, lease):
             current = None if row.data is None else row.data.get("lease_token", 0)
             raise LeaseLostError(session_id=session_id, token=lease.token, current=current)
@@ -250,6 +265,7 @@ class Changes:
 
         async def work(connection: Connection) -> ErasureReceipt:
             row = await self._heads.load(session_id, connection=connection)
+            self._heads.check(row.mark)
             if row.data is None:
                 raise SessionNotFoundError(session_id=session_id)
             if not holds(row.data, lease):

@@ -12,6 +12,7 @@ import orjson
 from kipu.errors import SessionNotFoundError
 from kipu.stores.head_columns import COLUMNS, columns_of
 from kipu.stores.postgres.database import Connection, Database, fetch
+from kipu.stores.store_mark import mark_from_text, refusal
 
 _MOST_KEPT = 1_024
 _ZERO = "\ufdd0"
@@ -24,7 +25,9 @@ _CASTS = {
 }
 _CASTS |= {"pinned": "%s::integer", "lagging": "%s::integer"}
 _VALUES = tuple(_CASTS.get(name, "%s::text") for name in _OWN)
-LOAD = "SELECT version, data FROM {schema}.heads WHERE session_id = %s"
+MARK = "(SELECT value FROM {schema}.meta WHERE name = 'mark')"
+LOAD = f"SELECT version, data, {MARK} FROM {{schema}}.heads WHERE session_id = %s"
+LOAD_MARK = "SELECT value FROM {schema}.meta WHERE name = 'mark'"
 # What a version is raised by depends on what is written: where a server is lost with its last commits and another one goes on
 # without them, a head that somebody remembers from before never has the version of one that was written instead.
 # A transaction that waited began before the one it waited for: its time is not to be the later one's (following.py).
@@ -40,10 +43,15 @@ INSERT = (
 
 
 class HeadRow(NamedTuple):
-    """A head with the version under which it was read; without data, an id that is free (0) or was erased."""
+    """A head with the version under which it was read; without data, an id that is free (0) or was erased.
+
+    `mark` is the store's, as of the same moment. Setting one raises every version (marking.py), so that who decided before it was
+    there finds that his row is not the one that stands.
+    """
 
     version: int
     data: dict[str, Any] | None
+    mark: str | None = None
 
     def after(self, values: tuple[Any, ...], data: dict[str, Any]) -> HeadRow:
         """Return the row once these `row_values` of `data` are written."""
@@ -55,6 +63,12 @@ class HeadRow(NamedTuple):
         return self.version > 0 and self.data is None
 
 
+def read_row(row: tuple[Any, ...]) -> HeadRow:
+    """Return what `LOAD` gave."""
+    version, data, mark = row
+    return HeadRow(version, None if data is None else orjson.loads(data), mark)
+
+
 class Heads:
     """Give heads, from memory where they may still be right. Whoever decides on one must say under which version."""
 
@@ -62,6 +76,7 @@ class Heads:
         self._database = database
         self._load = sql(LOAD, database)
         self._rows: OrderedDict[str, HeadRow] = OrderedDict()
+        self.own_move: str | None = None  # the move that this store object may write for
 
     async def take(self, session_id: str) -> tuple[HeadRow, bool]:
         """Return the head, and whether it was read just now."""
@@ -79,9 +94,22 @@ class Heads:
         else:
             rows = await self._database.rows(self._load, values)
         if not rows:
-            return HeadRow(0, None)
-        version, data = rows[0]
-        return HeadRow(version, None if data is None else orjson.loads(data))
+            return HeadRow(0, None, await self.mark(connection=connection))
+        return read_row(rows[0])
+
+    async def mark(self, *, connection: Connection | None = None) -> str | None:
+        """Read the store's mark."""
+        text = sql(LOAD_MARK, self._database)
+        rows = await (self._database.rows(text) if connection is None else fetch(connection, text, values=()))
+        return rows[0][0] if rows else None
+
+    def check(self, mark: str | None, *, claims: bool = False) -> None:
+        """Raise where the mark forbids a change. Raises: StoreMovedError, StoreBeingFilledError."""
+        if mark is None:
+            return
+        refused = refusal(mark_from_text(mark), own=self.own_move, store=self._database.url, claims=claims)
+        if refused is not None:
+            raise refused
 
     async def found(self, session_id: str) -> HeadRow:
         """Read the head of a session there is. Raises: SessionNotFoundError."""

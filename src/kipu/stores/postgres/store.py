@@ -43,6 +43,7 @@ from kipu.stores.postgres.database import Connection, Database, pause, run
 from kipu.stores.postgres.durability import ServerDurability, require, server_durability
 from kipu.stores.postgres.following import Everything
 from kipu.stores.postgres.heads import Heads, sql
+from kipu.stores.postgres.marking import MarkOnServer
 from kipu.stores.postgres.news import News
 from kipu.stores.postgres.presence import Presence
 from kipu.stores.postgres.reading import Reader
@@ -54,7 +55,7 @@ _NOW_US = "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000000)::bigint
 _PUT_BLOB = "INSERT INTO {schema}.blobs(session_id, digest, data) SELECT h.session_id, %s, %b FROM {schema}.heads AS h"
 
 
-class PostgresStore:
+class PostgresStore(MarkOnServer):
     """Keep sessions in PostgreSQL. See docs/formats/postgresql.md; requirements PG-1 and on."""
 
     def __init__(
@@ -120,6 +121,11 @@ class PostgresStore:
             read_only=refusal is not None,
             notes=notes,
         )
+
+    @property
+    def database(self) -> Database:
+        """Return what the sessions are kept in, for what belongs to the store and is no session: its vault, its memory."""
+        return self._database
 
     @property
     def address(self) -> Address:
@@ -268,6 +274,7 @@ class PostgresStore:
     async def put_blob(self, session_id: str, data: bytes) -> str:
         """Keep `data` durably and return its digest."""
         await self._may_write()
+        self._heads.check(await self._heads.mark())
         digest = hashlib.sha256(data).hexdigest()
         text = sql(f"{_PUT_BLOB} WHERE h.session_id = %s AND h.data IS NOT NULL ON CONFLICT DO NOTHING", self._database)
         values = (digest, bytes(data), session_id)

@@ -8,16 +8,20 @@ import time
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, Literal, TypeVar, cast
 
 import apsw
 
 from kipu.errors import KipuError, StoreClosedError, StoreUnavailableError
+from kipu.ports.store import StoreMark
+from kipu.stores.sqlite import mark_table
 from kipu.stores.sqlite.connection import BUSY_TIMEOUT_S, wait_fairly
+from kipu.stores.store_mark import refusal
 from kipu.stores.tables.driver_errors import translate
 from kipu.stores.tables.heads import Heads
 
 T = TypeVar("T")
+Change = Literal["claim", "content"]
 
 # A commit in place costs no thread hop (0.2 ms), but holds up the event loop for as long as the disk takes.
 IN_PLACE_BELOW_S = 0.002
@@ -32,7 +36,20 @@ _QUEUED, _RUNNING, _DONE, _WITHDRAWN = range(4)
 class Job(Generic[T]):
     """Something to be done inside a transaction. It raises KipuErrors only before it has written anything."""
 
-    __slots__ = ("error", "events", "future", "heavy", "outside", "result", "run", "state", "synced", "types", "urgent")
+    __slots__ = (
+        "change",
+        "error",
+        "events",
+        "future",
+        "heavy",
+        "outside",
+        "result",
+        "run",
+        "state",
+        "synced",
+        "types",
+        "urgent",
+    )
 
     def __init__(
         self,
@@ -44,8 +61,10 @@ class Job(Generic[T]):
         outside: bool = False,
         events: int = 0,
         types: AbstractSet[str] | None = None,
+        change: Change | None = None,
     ) -> None:
         self.run = run
+        self.change = change  # what a mark of the store may forbid
         self.synced = synced
         self.urgent = urgent
         self.heavy = heavy or outside  # takes long: not in the event loop
@@ -92,6 +111,9 @@ class Committer:
         self._syncing: asyncio.Future[None] | None = None
         self._idle: asyncio.Future[None] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="kipu-writer")
+        self._mark: StoreMark | None = None
+        self._mark_is_known = False
+        self.own_move: str | None = None  # the move that this process may write for
 
     async def submit(self, job: Job[T]) -> T:
         """Return the job's result once it is committed. When cancelled, it has happened whole or not at all."""
@@ -295,12 +317,16 @@ class Committer:
         """Do every job and commit; the transaction has begun."""
         heads = self._heads
         try:
-            heads.begin()
+            if heads.begin():
+                self._mark_is_known = False
             for job in batch:
+                job.error = self._forbidden(job)
+                if job.error is not None:
+                    continue
                 try:
                     job.result = job.run(heads)
-                except KipuError as refusal:
-                    job.error = refusal
+                except KipuError as refused:
+                    job.error = refused
             start_s = time.perf_counter()
             self._connection.execute("COMMIT")
             heads.committed()
@@ -316,6 +342,18 @@ class Committer:
             return
         self._commit_s += 0.2 * (time.perf_counter() - start_s - self._commit_s)
         self._unsynced = 0 if self._level == _FULL else self._unsynced + sum([job.events for job in batch])
+
+    def _forbidden(self, job: Job[Any]) -> KipuError | None:
+        """Return why the store's mark forbids the job. It is read where another process, or a job here, may have changed it."""
+        if not self._mark_is_known:
+            self._mark, self._mark_is_known = mark_table.load(self._connection), True
+        if self._mark is None or job.change is None:
+            return None
+        return refusal(self._mark, own=self.own_move, store=self._store, claims=job.change == "claim")
+
+    def forget_mark(self) -> None:
+        """Read the mark anew before the next job: one changes it, inside its transaction."""
+        self._mark_is_known = False
 
     def _run_singly(self, batch: list[Job[Any]]) -> None:
         """Commit each job by itself, so that the one that cannot be stored hurts no other."""
@@ -336,6 +374,7 @@ class Committer:
 
     def _roll_back(self) -> None:
         self._heads.forget()
+        self._mark_is_known = False
         try:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")

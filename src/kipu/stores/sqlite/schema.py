@@ -23,6 +23,8 @@ CREATE TABLE blobs(
   id INTEGER PRIMARY KEY, session INTEGER NOT NULL, digest TEXT NOT NULL, data BLOB NOT NULL);
 CREATE UNIQUE INDEX blobs_by_session ON blobs(session, digest);
 """
+# One row at most, while the store's sessions move to or from another one; databases of earlier versions lack it.
+MARKS = "CREATE TABLE IF NOT EXISTS marks(id INTEGER PRIMARY KEY CHECK (id = 1), said TEXT NOT NULL)"
 
 
 def found_format(connection: apsw.Connection, *, url: str) -> int | None:
@@ -46,6 +48,7 @@ def create_if_empty(connection: apsw.Connection, *, url: str) -> None:
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {FORMAT}")
         shared.complete(connection)
+        connection.execute(MARKS)
     except BaseException:
         connection.execute("ROLLBACK")
         raise

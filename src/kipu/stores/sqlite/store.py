@@ -50,6 +50,7 @@ from kipu.stores.sqlite import changes, erasure, event_table, letting_go
 from kipu.stores.sqlite.appending import append_records
 from kipu.stores.sqlite.committer import Committer, Job
 from kipu.stores.sqlite.connection import DatabaseFile, absolute, create_file, is_immutable, prepare, refuse_network
+from kipu.stores.sqlite.marking import MarkInDatabase
 from kipu.stores.sqlite.readers import Readers
 from kipu.stores.sqlite.verification import verify
 from kipu.stores.tables import head_table, key_tables, search_table
@@ -72,7 +73,7 @@ _QUICK_BYTES = 256 * 1024
 _INDEX_AT_ONCE = 128  # an append waits no longer than for so many: 30 ms where they are long
 
 
-class SqliteStore:
+class SqliteStore(MarkInDatabase):
     """Keep sessions in one file, with one writing connection in this process and others beside it in other processes."""
 
     def __init__(
@@ -181,7 +182,8 @@ class SqliteStore:
 
         urgent, heavy = True in [record.urgent for record in records], _is_heavy(records)
         types = {record.event_type for record in records}
-        return await self._submit(Job(run, synced=True, urgent=urgent, heavy=heavy, events=len(records), types=types))
+        job = Job(run, synced=True, urgent=urgent, heavy=heavy, events=len(records), types=types, change="content")
+        return await self._submit(job)
 
     async def read(
         self,
@@ -268,7 +270,7 @@ class SqliteStore:
     async def bind(self, key: str, session_id: str, *, expected: str | None = None) -> None:
         """Make `key` lead to `session_id` if it now leads to `expected`."""
         run = partial(changes.bind, key=key, session_id=session_id, expected=expected)
-        await self._submit(Job(run, synced=True, urgent=True))
+        await self._submit(Job(run, synced=True, urgent=True, change="content"))
 
     async def resolve(self, key: str) -> str | None:
         """Return the session id that `key` leads to."""
@@ -287,7 +289,7 @@ class SqliteStore:
             now_us, liveness = self._clock.now_us(), self._liveness
             return changes.claim(heads, session_id, owner=owner, ttl_s=ttl_s, now_us=now_us, liveness=liveness)
 
-        return await self._submit(Job(run, types=_NO_NEWS))
+        return await self._submit(Job(run, types=_NO_NEWS, change="claim"))
 
     async def renew(self, lease: Lease) -> Lease:
         """Return the lease with a later expiry."""
@@ -295,7 +297,7 @@ class SqliteStore:
         def run(heads: Heads) -> Lease:
             return changes.renew(heads, lease, now_us=self._clock.now_us())
 
-        return await self._submit(Job(run, types=_NO_NEWS))
+        return await self._submit(Job(run, types=_NO_NEWS, change="content"))
 
     async def release(self, lease: Lease, *, expected_seq: int | None = None) -> bool:
         """Give the lease back; False, still holding it, if something arrived since `expected_seq`."""
@@ -329,7 +331,7 @@ class SqliteStore:
     async def put_blob(self, session_id: str, data: bytes) -> str:
         """Keep `data` durably and return its digest."""
         run = partial(changes.put_blob, session_id=session_id, data=bytes(data))
-        return await self._submit(Job(run, synced=True, urgent=True, heavy=len(data) > _QUICK_BYTES))
+        return await self._submit(Job(run, synced=True, urgent=True, heavy=len(data) > _QUICK_BYTES, change="content"))
 
     async def get_blob(self, session_id: str, digest: str) -> bytes:
         """Return the bytes."""
@@ -354,14 +356,17 @@ class SqliteStore:
     async def adopt(self, session_id: str, records: Sequence[Record] = (), *, after: int = 0, lease: Lease) -> int:
         """Take in shared events, out of sight until the session stands alone."""
         run = partial(changes.adopt, session_id=session_id, records=records, after=after, lease=lease)
-        return await self._submit(Job(run, synced=True, urgent=True, heavy=_is_heavy(records), events=len(records)))
+        heavy = _is_heavy(records)
+        return await self._submit(
+            Job(run, synced=True, urgent=True, heavy=heavy, events=len(records), change="content")
+        )
 
     async def offload(
         self, session_id: str, *, until: int, blobs: Sequence[str], archive: Mapping[str, Any], lease: Lease
     ) -> None:
         """Let go of the session's events and of these blobs; its head stays, and what is searched for."""
         run = partial(letting_go.offload, session_id=session_id, until=until, blobs=blobs, archive=archive, lease=lease)
-        await self._submit(Job(run, synced=True, urgent=True, heavy=True))
+        await self._submit(Job(run, synced=True, urgent=True, heavy=True, change="content"))
 
     async def reload(
         self,
@@ -376,13 +381,13 @@ class SqliteStore:
         run = partial(
             letting_go.reload, session_id=session_id, events=events, lease=lease, complete=complete, archive=archive
         )
-        await self._submit(Job(run, synced=complete, urgent=complete, heavy=True))
+        await self._submit(Job(run, synced=complete, urgent=complete, heavy=True, change="content"))
 
     async def erase(self, session_id: str, *, lease: Lease) -> ErasureReceipt:
         """Remove every byte of the session, leave a tombstone, and go on where a killed erasure was."""
         erased_at = iso_from_us(self._clock.now_us())
         run = partial(erasure.erase_rows, session_id=session_id, lease=lease, erased_at=erased_at)
-        receipt = await self._submit(Job(run, synced=True, urgent=True, heavy=True))
+        receipt = await self._submit(Job(run, synced=True, urgent=True, heavy=True, change="content"))
         await self._submit(Job(partial(erasure.purge, file=self._file), outside=True))
         return receipt
 

@@ -26,12 +26,14 @@ class Heads:
         self._rows: dict[str, HeadRow] = {}
         self._version = 0
 
-    def begin(self) -> None:
-        """Forget what is known where another connection has committed since the last transaction."""
+    def begin(self) -> bool:
+        """Forget what is known where another connection has committed since the last transaction; return whether one has."""
         version = self.connection.data_version()
-        if version != self._version:
-            self._rows.clear()
-            self._version = version
+        if version == self._version:
+            return False
+        self._rows.clear()
+        self._version = version
+        return True
 
     def committed(self) -> None:
         """Go on from what this connection has committed itself. Nobody else's commit is seen before the next transaction."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import apsw
 import orjson
 
-from kipu.ports.store import IDEMPOTENCY_RETENTION_S, Appended, ErasureReceipt, Outcome
+from kipu.ports.store import IDEMPOTENCY_RETENTION_S, Appended, ErasureReceipt, Outcome, Tombstone
 
 _RETENTION_US = IDEMPOTENCY_RETENTION_S * 1_000_000
 _RESOLVE = "SELECT session_id FROM bindings JOIN heads ON heads.id = bindings.session WHERE bindings.key = ?"
@@ -80,6 +80,21 @@ def bury(connection: apsw.Connection, session_id: str, *, erased_at: str, remove
     connection.execute(
         "INSERT OR REPLACE INTO tombstones(session_id, erased_at, removed, done) VALUES (?, ?, ?, 0)", row
     )
+
+
+def tombstones(connection: apsw.Connection, *, after: str, limit: int) -> list[Tombstone]:
+    """Return ids that were erased, those behind `after`, sorted."""
+    sql = "SELECT session_id, erased_at FROM tombstones WHERE session_id > ? ORDER BY session_id LIMIT ?"
+    return [Tombstone(str(row[0]), str(row[1])) for row in connection.execute(sql, (after, limit))]
+
+
+def take_ids(connection: apsw.Connection, found: Sequence[Tombstone]) -> None:
+    """Make ids taken for ever that were erased elsewhere, but for those that there are sessions of."""
+    sql = (
+        "INSERT OR IGNORE INTO tombstones(session_id, erased_at, removed, done) SELECT ?1, ?2, '{}', 1"
+        " WHERE NOT EXISTS (SELECT 1 FROM heads WHERE session_id = ?1)"
+    )
+    connection.executemany(sql, [(each.session_id, each.erased_at) for each in found])
 
 
 def unfinished(connection: apsw.Connection, session_id: str | None = None) -> list[ErasureReceipt]:

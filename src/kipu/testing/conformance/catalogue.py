@@ -18,6 +18,7 @@ from kipu.testing.conformance import (
     leases,
     letting_go,
     listing,
+    marking,
     moving,
     reading,
     searching,
@@ -28,7 +29,7 @@ from kipu.testing.conformance.requirement import Requirement
 
 _TOPICS = (
     append, idempotency, leases, bindings, reading, heads, listing, work, searching, following, blobs, erasing, letting_go, cancelling,
-    contending, clocks, lasting, spoiling, moving, adopting,
+    contending, clocks, lasting, spoiling, moving, adopting, marking,
 )  # fmt: skip
 
 

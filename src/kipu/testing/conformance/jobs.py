@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
+from kipu.errors import StoreMovedError
 from kipu.ports.clock import Clock
 from kipu.testing.conformance.place import Place
 from kipu.testing.conformance.second_process import Outlet
@@ -29,6 +30,25 @@ async def append_many(
         session_id = session_ids[number % len(session_ids)]
         text = f"{name}.{number}"
         outcome = await subject.say(store, session_id, text=text)
+        outlet.tell([session_id, outcome.first_seq, text])
+    await subject.close()
+
+
+async def append_until_refused(
+    place: Place, outlet: Outlet, *, clock: Clock, name: str, session_ids: list[str]
+) -> None:
+    """Append to the sessions in turn and tell session, seq and text of each that was acknowledged; at last the refusal's code."""
+    subject = subject_here(place, clock, name=name)
+    store = await subject.open()
+    number = 0
+    while True:
+        session_id, text = session_ids[number % len(session_ids)], f"{name}.{number}"
+        number += 1
+        try:
+            outcome = await subject.say(store, session_id, text=text)
+        except StoreMovedError as error:
+            outlet.tell(error.code)
+            break
         outlet.tell([session_id, outcome.first_seq, text])
     await subject.close()
 
