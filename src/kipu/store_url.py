@@ -77,9 +77,16 @@ class StoreUrl:
     @classmethod
     def _on_server(cls, text: str, query: str) -> StoreUrl:
         shown = Address.parse(text).shown
-        settings = {name: value for name, value in parse_qsl(query) if name in {"archive", *SEALING}}
+        settings = {name: value for name, value in parse_qsl(query) if name in {"archive", "vault", *SEALING}}
+        if "vault" in settings and not (is_database(settings["vault"]) or settings["vault"].startswith(("/", "~/"))):
+            raise StoreUrlError(url=shown, reason="vault is postgresql://… or a directory by its whole path")
         name = hashlib.sha256(shown.encode()).hexdigest()[:16]
         return cls(text, "postgresql", _data_folder(os.environ) / "servers" / name, settings)
+
+    @property
+    def keeps_its_own(self) -> bool:
+        """Return True where the store's memory and, unless `vault=` says otherwise, its key vault are in its database."""
+        return self.kind == "postgresql"
 
     @property
     def is_on_server(self) -> bool:
@@ -101,9 +108,17 @@ def _data_folder(environment: Mapping[str, str]) -> Path:
     return Path(base, "kipu")
 
 
+def is_database(url: str) -> bool:
+    """Return True for the URL of a database that may hold a key vault."""
+    return url.partition("://")[0] in _SERVERS
+
+
 def vault_path(parsed: StoreUrl) -> Path | None:
-    """Return where a store's key vault is: beside it, so that a copy of the store alone opens nothing."""
-    return None if parsed.kind == "memory" else parsed.path.with_name(f"{parsed.path.name}.keys")
+    """Return the file of a store's key vault: beside it, so that a copy of the store alone opens nothing; None where it is no file."""
+    named = parsed.settings.get("vault")
+    if named:
+        return None if is_database(named) else Path(named).expanduser() / "store.keys"
+    return None if parsed.kind == "memory" or parsed.keeps_its_own else _beside(parsed, ".keys")
 
 
 def archive_url(parsed: StoreUrl) -> str | None:
@@ -114,5 +129,17 @@ def archive_url(parsed: StoreUrl) -> str | None:
 
 
 def memory_path(parsed: StoreUrl) -> Path | None:
-    """Return where a store's memory is: a file beside it, made with the first fact."""
-    return None if parsed.kind == "memory" else parsed.path.with_name(f"{parsed.path.name}.memory")
+    """Return where a store's memory is: a file beside it, made with the first fact; None where it is no file."""
+    return None if parsed.kind == "memory" or parsed.keeps_its_own else _beside(parsed, ".memory")
+
+
+def remains(parsed: StoreUrl) -> dict[str, Path]:
+    """Return what an older release kept for a store in files of this machine, and the store keeps itself now: `kipu store migrate`."""
+    if not parsed.keeps_its_own:
+        return {}
+    left = {"The key vault": _beside(parsed, ".keys"), "The memory": _beside(parsed, ".memory")}
+    return {what: path for what, path in left.items() if path.exists()}
+
+
+def _beside(parsed: StoreUrl, ending: str) -> Path:
+    return parsed.path.with_name(f"{parsed.path.name}{ending}")

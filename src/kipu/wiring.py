@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +15,8 @@ from kipu.ports.owner import Liveness
 from kipu.ports.principal import Principal
 from kipu.ports.store import EventStore
 from kipu.ports.tokens import TokenCounter
-from kipu.store_url import SEALING, StoreUrl, archive_url, default_store_url, memory_path, vault_path
+from kipu.store_parts import files_of, has_vault, keys_of, memory_of, refuse_remains, shown_url, vault_place
+from kipu.store_url import SEALING, StoreUrl, archive_url, default_store_url, memory_path
 from kipu.stores.host import SystemClock, SystemEntropy, SystemLiveness, this_process_owner
 from kipu.stores.wrapper import innermost
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from kipu.manager.manager import SessionManager
     from kipu.manager.redacting import RedactorSource
     from kipu.memory.memory import Memory
-    from kipu.ports.cipher import StoreKeys
     from kipu.ports.erasure import ErasurePlace
     from kipu.ports.memory import MemoryStore
     from kipu.ports.model import ModelClient
@@ -70,25 +69,48 @@ async def open_store(
         parsed = replace(parsed, settings={**parsed.settings, "archive": archive})
     liveness = liveness or SystemLiveness()
     refuse_while_converting(parsed.path, store=url)
-    vault = vault_path(parsed)
-    store: EventStore
-    if keys is None and "encrypt" not in parsed.settings and (vault is None or not vault.exists()):
-        if SEALING & parsed.settings.keys():
-            raise StoreUrlError(url=url, reason="chain= and fields= need encrypt=, whose keys they are made with")
-        store = await _open_unsealed(parsed, clock=clock, liveness=liveness)
-    else:
-        from kipu.sealing.opening import open_sealed
+    refuse_remains(parsed)
+    # Where its database has the vault too, that is asked over the store's own connections.
+    plain = await _open_plain(parsed, clock=clock, liveness=liveness) if parsed.keeps_its_own else None
 
-        open_plain = partial(_open_plain, parsed, clock=clock, liveness=liveness)
-        store = await open_sealed(
-            open_plain, url=url, settings=parsed.settings, vault=vault, keys=keys, find_keys=find_keys
-        )
+    async def open_plain() -> EventStore:
+        return plain or await _open_plain(parsed, clock=clock, liveness=liveness)
+
+    try:
+        store = await _open_as_it_is(parsed, open_plain, over=plain, keys=keys, find_keys=find_keys)
+    except BaseException:
+        if plain is not None:
+            await plain.close()
+        raise
     try:
         refuse_while_converting(parsed.path, store=url)  # now that this process is seen in the files
     except BaseException:
         await store.close()
         raise
     return store
+
+
+async def _open_as_it_is(
+    parsed: StoreUrl,
+    open_plain: Callable[[], Awaitable[EventStore]],
+    *,
+    over: EventStore | None,
+    keys: KeySource | None,
+    find_keys: KeyFinder | None,
+) -> EventStore:
+    """Return the store, sealed where it has a vault or is to have one."""
+    if keys is None and "encrypt" not in parsed.settings and not await has_vault(parsed, over=over):
+        if SEALING & parsed.settings.keys():
+            raise StoreUrlError(
+                url=shown_url(parsed), reason="chain= and fields= need encrypt=, whose keys they are made with"
+            )
+        return await _open_unsealed(parsed, open_plain)
+    from kipu.sealing.opening import open_sealed
+
+    vault = vault_place(parsed, over=over)
+    return await open_sealed(
+        open_plain, url=parsed.text, settings=parsed.settings, vault=vault, keys=keys, find_keys=find_keys
+    )
 
 
 def store_place(url: str) -> StorePlace:
@@ -149,7 +171,7 @@ async def begin_encrypted(
     settings = {**parsed.settings, **({"chain": "on"} if chain else {}), **({"fields": fields} if fields else {})}
     open_plain = partial(_open_plain, parsed, clock=SystemClock(), liveness=SystemLiveness())
     store = await open_sealed(
-        open_plain, url=url, settings=settings, vault=vault_path(parsed), keys=keys, find_keys=None
+        open_plain, url=url, settings=settings, vault=vault_place(parsed), keys=keys, find_keys=None
     )
     try:
         await ring_of(store).vault.set_settings({"source": source})
@@ -157,16 +179,16 @@ async def begin_encrypted(
         await store.close()
 
 
-async def _open_unsealed(parsed: StoreUrl, *, clock: Clock | None, liveness: Liveness) -> EventStore:
+async def _open_unsealed(parsed: StoreUrl, open_plain: Callable[[], Awaitable[EventStore]]) -> EventStore:
     """Return a store without keys. Raises: KeysMissingError where its events are sealed and the vault is gone."""
     from kipu.stores.sealed_mark import is_sealed
 
-    store = await _open_plain(parsed, clock=clock, liveness=liveness)
+    store = await open_plain()
     if parsed.kind != "memory" and await is_sealed(store):
         from kipu.security.keys import keys_missing
 
         await store.close()
-        raise keys_missing(vault_path(parsed), sealed=True, store=parsed.text)
+        raise keys_missing(vault_place(parsed).shown, sealed=True, store=shown_url(parsed))
     return store
 
 
@@ -179,6 +201,12 @@ async def _open_plain(parsed: StoreUrl, *, clock: Clock | None, liveness: Livene
 
 async def _open_kept(parsed: StoreUrl, *, clock: Clock | None, liveness: Liveness) -> EventStore:
     url = parsed.text
+    if parsed.kind == "valkey":
+        try:
+            from kipu.stores.valkey.store import ValkeyStore
+        except ImportError as error:
+            raise MissingExtraError(extra="valkey", feature="a Valkey store", package="valkey") from error
+        return await ValkeyStore.open(url, clock=clock, liveness=liveness)  # without a clock, the server's
     if parsed.is_on_server:
         try:
             from kipu.stores.postgres.store import PostgresStore
@@ -316,39 +344,20 @@ def _surroundings(url: str, manager: Callable[[], SessionManager], *, workspaces
 
     def memory() -> MemoryStore | None:
         path = memory_path(parsed)
-        return memory_store_of(url, manager().store) if path is not None and path.exists() else None
+        is_there = parsed.keeps_its_own or (path is not None and path.exists())
+        return memory_of(url, manager().store) if is_there else None
 
     def places() -> Sequence[ErasurePlace]:
         from kipu.runtime.erasing.places import outside_places
 
         return outside_places(manager(), os.environ, workspaces=workspaces, clock=SystemClock(), memory=memory)
 
-    return Surroundings(places, partial(_files_of, parsed))
-
-
-def _files_of(parsed: StoreUrl) -> list[Path]:
-    """Return everything that belongs to a store: its file or folder, and what stands beside it under its name."""
-    if parsed.kind == "memory":
-        return []
-    found = sorted(parsed.path.parent.glob(f"{glob.escape(parsed.path.name)}*"))
-    fallback = parsed.settings.get("fallback")
-    return [*found, *(_files_of(StoreUrl.parse(fallback)) if fallback else [])]
+    return Surroundings(places, partial(files_of, parsed))
 
 
 def memory_store_of(url: str, store: EventStore) -> MemoryStore:
     """Return what keeps the memory of the store at `url`: sealed with the store's keys where it is encrypted."""
-    from kipu.memory.opening import open_memory_store
-
-    return open_memory_store(memory_path(StoreUrl.parse(url)), keys=_keys_of(store))
-
-
-def _keys_of(store: EventStore) -> StoreKeys | None:
-    from kipu.stores.encrypted import EncryptedStore
-    from kipu.stores.wrapper import WrappedStore
-
-    while isinstance(store, WrappedStore) and not isinstance(store, EncryptedStore):
-        store = store.inner
-    return store.store_keys if isinstance(store, EncryptedStore) else None
+    return memory_of(url, store)
 
 
 async def _convert_memory_beside(old: EventStore, new: EventStore, *, path: Path, new_path: Path) -> None:
@@ -356,7 +365,7 @@ async def _convert_memory_beside(old: EventStore, new: EventStore, *, path: Path
     from kipu.memory.moving import convert_memory
 
     memory, new_memory = (place.with_name(f"{place.name}.memory") for place in (path, new_path))
-    await convert_memory(memory, new_memory, keys=_keys_of(old), new_keys=_keys_of(new))
+    await convert_memory(memory, new_memory, keys=keys_of(old), new_keys=keys_of(new))
 
 
 def open_memory(
@@ -373,7 +382,7 @@ def open_memory(
     from kipu.proposals.learned import LearnedSource
     from kipu.proposals.ledger import Ledgers
 
-    store, ledgers = memory_store_of(url or default_store_url(os.environ), manager.store), Ledgers(manager)
+    store, ledgers = memory_of(url or default_store_url(os.environ), manager.store), Ledgers(manager)
     options.setdefault("policies", LearnedSource(ledgers))  # what people approved counts, whoever takes in or recalls
     memory = Memory(manager, store, clock=clock or SystemClock(), **options)
     memory.worker.tell(HabitProposals(ledgers, ProposalInbox(ledgers, mint=manager.mint)).take)

@@ -123,7 +123,7 @@ async def test_a_key_file_is_rotated_while_a_session_goes_on(tmp_path: Path) -> 
         assert isinstance(ring, KeyRing)
         session = await manager.open(session_id)
         assert await ring.rewrap() == 2
-        assert set(ring.status()) == {file_keys(key, entropy=SystemEntropy()).current}
+        assert set(await ring.status()) == {file_keys(key, entropy=SystemEntropy()).current}
         await session.add_event(UserMessageEvent(content="after"))
     new = key.read_text()
     key.write_text(old)

@@ -15,10 +15,9 @@ from kipu.cli.output import Output
 from kipu.cli.settings import Settings
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from kipu.manager.manager import SessionManager
     from kipu.ports.store import EventStore
+    from kipu.ports.vault import VaultPlace
     from kipu.security.key_finder import KeyFinder
 
 T = TypeVar("T")
@@ -63,18 +62,20 @@ class Invocation:
         ask = asking("Passphrase of the store")
         return KeyFinder(os.environ, entropy=SystemEntropy(), setting=self.settings["key"], ask=ask)
 
-    def vault(self) -> tuple[str | None, Path]:
+    async def vault(self) -> tuple[str | None, VaultPlace]:
         """Return what the store's URL names as its key, and where its key vault is. Raises: InputError where there is none."""
         from kipu.cli.place import require_place
         from kipu.errors import InputError
-        from kipu.store_url import StoreUrl, vault_path
+        from kipu.store_parts import refuse_remains, shown_url, vault_place
+        from kipu.store_url import StoreUrl
 
         require_place(self.store_url, create=False)
         parsed = StoreUrl.parse(self.store_url)
-        path = vault_path(parsed)
-        if path is None or not path.exists():
-            raise InputError(reason=f"{self.store_url} has no key vault; `kipu key status` says more")
-        return parsed.settings.get("encrypt"), path
+        refuse_remains(parsed)
+        place = vault_place(parsed)
+        if not await place.is_there():
+            raise InputError(reason=f"{shown_url(parsed)} has no key vault; `kipu key status` says more")
+        return parsed.settings.get("encrypt"), place
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a command's work to its end. Raises: KeyboardInterrupt, also where Ctrl-C cancelled it from within."""

@@ -89,14 +89,16 @@ async def _holds_sessions(url: str) -> bool:
     """Return whether there are sessions to encrypt. Raises: InputError where the store is encrypted already."""
     from kipu.cli.place import is_there
     from kipu.errors import InputError
-    from kipu.store_url import StoreUrl, vault_path
+    from kipu.store_parts import refuse_remains, shown_url, vault_place
+    from kipu.store_url import StoreUrl
     from kipu.stores.sealed_mark import newest
     from kipu.wiring import look_inside
 
-    path = vault_path(StoreUrl.parse(url))
-    if path is not None and path.exists():
-        raise InputError(reason=f"{url} is encrypted already; `kipu key status` says with which key")
-    return path is not None and is_there(url) and await look_inside(url, newest) is not None
+    parsed = StoreUrl.parse(url)
+    refuse_remains(parsed)
+    if await vault_place(parsed).is_there():
+        raise InputError(reason=f"{shown_url(parsed)} is encrypted already; `kipu key status` says with which key")
+    return parsed.kind != "memory" and is_there(url) and await look_inside(url, newest) is not None
 
 
 @key.command("rotate")
@@ -128,9 +130,8 @@ async def _rotate(invocation: Invocation, to: str | None, *, drop_old: bool) -> 
     from kipu.cli.progress import progress_bar
     from kipu.sealing.beginning import absolute_source, make_key
     from kipu.sealing.rotating import Rotation
-    from kipu.security.key_vault import KeyVault
 
-    named, path = invocation.vault()
+    named, place = await invocation.vault()
     target = None if to is None else absolute_source(to)
     if target is not None:
         make_key(target, invocation.find_keys)
@@ -139,10 +140,10 @@ async def _rotate(invocation: Invocation, to: str | None, *, drop_old: bool) -> 
     def new_passphrase() -> str:
         return os.environ.get("KIPU_NEW_PASSPHRASE") or (ask() if ask is not None else "")
 
-    vault = KeyVault(path)
+    vault = await place.open()
     try:
         with progress_bar(invocation.output, "rotating", unit="keys") as bar:
-            bar.expect(sum(vault.counts().values()))
+            bar.expect(sum((await vault.counts()).values()))
             work = Rotation(vault, invocation.find_keys, named=named, new_passphrase=new_passphrase, told=bar.done)
             done = await work.run(to=target, drop_old=drop_old)
     finally:
@@ -218,15 +219,17 @@ async def _state(invocation: Invocation) -> KeyState:
     from kipu.cli.place import require_place
     from kipu.errors import InputError
     from kipu.sealing.diagnosis import key_state
-    from kipu.store_url import StoreUrl, vault_path
+    from kipu.store_parts import refuse_remains, vault_place
+    from kipu.store_url import StoreUrl
     from kipu.stores.sealed_mark import is_sealed
     from kipu.wiring import look_inside
 
     url = invocation.store_url
     require_place(url, create=False)
     parsed = StoreUrl.parse(url)
-    path = vault_path(parsed)
-    if path is None:
+    if parsed.kind == "memory":
         raise InputError(reason="a store in memory keeps no key")
-    sealed = path.exists() or await look_inside(url, is_sealed)
-    return await key_state(path, invocation.find_keys, named=parsed.settings.get("encrypt"), sealed=sealed)
+    refuse_remains(parsed)
+    place = vault_place(parsed)
+    sealed = await place.is_there() or await look_inside(url, is_sealed)
+    return await key_state(place, invocation.find_keys, named=parsed.settings.get("encrypt"), sealed=sealed)

@@ -13,6 +13,7 @@ from kipu.sealing.conversion import Beside, Conversion, Converted, vault_of
 from kipu.sealing.opening import open_sealed, remembered_settings
 from kipu.security.key_finder import KeyFinder
 from kipu.security.key_provider import KeySource
+from kipu.security.key_vault import VaultFile
 from kipu.security.keys import KeyRing, keys_missing
 from kipu.stores.encrypted import EncryptedStore
 from kipu.stores.sealed_mark import is_sealed
@@ -110,7 +111,7 @@ async def decrypt_store(
     """
 
     async def open_old(path: Path) -> EventStore:
-        keys = finder.find(named, remembered_settings(vault_of(path)))
+        keys = finder.find(named, await remembered_settings(VaultFile(vault_of(path))))
         return await _sealed(place, path, keys=keys, settings={})
 
     work = Conversion(
@@ -140,7 +141,7 @@ async def _sealed(place: StorePlace, path: Path, *, keys: KeySource | None, sett
         partial(place.open_plain, path),
         url=place.url,
         settings=settings,
-        vault=vault_of(path),
+        vault=VaultFile(vault_of(path)),
         keys=keys,
         find_keys=None,
     )

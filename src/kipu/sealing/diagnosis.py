@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from kipu.errors import KipuError, StoreError
+from kipu.ports.vault import KeyVault, VaultPlace
 from kipu.security.key_finder import KeyFinder
-from kipu.security.key_vault import KeyVault
 from kipu.security.keys import INDEX, KeyRing
 from kipu.stores.host import SystemEntropy
 
@@ -57,35 +56,31 @@ class KeyState:
         return f"{_ADVICE[self.state]}{f' ({self.detail})' if self.detail else ''}"
 
 
-async def key_state(vault: Path, finder: KeyFinder, *, named: str | None, sealed: bool) -> KeyState:
+async def key_state(vault: VaultPlace, finder: KeyFinder, *, named: str | None, sealed: bool) -> KeyState:
     """Return how it stands. `sealed` says that the store without its vault holds sealed events."""
     try:
-        opened = _existing(vault)
+        opened = await vault.open() if await vault.is_there() else None
     except StoreError as error:
-        return KeyState(UNREADABLE, str(vault), detail=str(error))
+        return KeyState(UNREADABLE, vault.shown, detail=str(error))
     if opened is None:
-        return KeyState(LOST if sealed else PLAIN, str(vault))
+        return KeyState(LOST if sealed else PLAIN, vault.shown)
     try:
-        known = _standing(opened, finder, named=named)
-        return await _tried(opened, finder, known, named=named) if opened.keys(INDEX) else known
+        known = await _standing(opened, finder, named=named)
+        return await _tried(opened, finder, known, named=named) if await opened.keys(INDEX) else known
     except StoreError as error:
-        return KeyState(UNREADABLE, str(vault), detail=str(error))
+        return KeyState(UNREADABLE, vault.shown, detail=str(error))
     finally:
         await opened.close()
 
 
-def _existing(path: Path) -> KeyVault | None:
-    return KeyVault(path) if path.exists() else None
-
-
-def _standing(vault: KeyVault, finder: KeyFinder, *, named: str | None) -> KeyState:
-    settings, (sessions, keys, erased) = vault.settings(), vault.sizes()
+async def _standing(vault: KeyVault, finder: KeyFinder, *, named: str | None) -> KeyState:
+    settings, (sessions, keys, erased) = await vault.settings(), await vault.sizes()
     return KeyState(
         EMPTY,
         vault.place,
         source=finder.name_of(named, settings),
         remembered=settings.get("source"),
-        wraps=vault.counts(),
+        wraps=await vault.counts(),
         sessions=sessions,
         epochs=keys - sessions,
         erased=erased,
@@ -99,7 +94,7 @@ async def _tried(vault: KeyVault, finder: KeyFinder, known: KeyState, *, named: 
     if known.source is None:
         return _with(known, UNNAMED)
     try:
-        source = finder.find(named, vault.settings())
+        source = finder.find(named, await vault.settings())
     except KipuError as error:
         return _with(known, UNUSABLE, detail=str(error))
     if source is None:
@@ -108,7 +103,7 @@ async def _tried(vault: KeyVault, finder: KeyFinder, known: KeyState, *, named: 
         ring = await KeyRing.open(vault, source, entropy=SystemEntropy())
     except KipuError as error:
         return _with(known, UNUSABLE if error.code in {"key_service", "key_source"} else WRONG, detail=str(error))
-    unfinished = len(known.wraps) > 1 or bool(vault.settings().get("older"))
+    unfinished = len(known.wraps) > 1 or bool((await vault.settings()).get("older"))
     return _with(known, ROTATING if unfinished else OPENS, current=ring.current)
 
 

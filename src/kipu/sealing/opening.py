@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from kipu.errors import KipuError, StoreReadOnlyError, StoreSealedError
 from kipu.ports.store import EventStore
+from kipu.ports.vault import VaultPlace
 from kipu.security.key_finder import KeyFinder
 from kipu.security.key_provider import KeySource
-from kipu.security.key_vault import KeyVault
 from kipu.security.keys import KeyRing, open_keys
 from kipu.stores.chained import ChainedStore
 from kipu.stores.encrypted import EncryptedStore
@@ -25,7 +24,7 @@ async def open_sealed(
     *,
     url: str,
     settings: Mapping[str, str],
-    vault: Path | None,
+    vault: VaultPlace,
     keys: KeySource | None,
     find_keys: KeyFinder | None,
 ) -> EncryptedStore:
@@ -33,7 +32,7 @@ async def open_sealed(
 
     Raises: EncryptionError, KeySourceError, StoreError; nothing was changed then.
     """
-    remembered = remembered_settings(vault)
+    remembered = await remembered_settings(vault)
     if keys is None:
         finder = find_keys or KeyFinder(os.environ, entropy=SystemEntropy())
         try:
@@ -42,7 +41,7 @@ async def open_sealed(
             error.add_note(f"It is the key of {url}.")
             raise
     if keys is None:
-        raise StoreSealedError(store=url, vault=str(vault), source=remembered.get("source") or "?encrypt= or KIPU_KEY")
+        raise StoreSealedError(store=url, vault=vault.shown, source=remembered.get("source") or "?encrypt= or KIPU_KEY")
     inner = await open_plain()
     try:
         ring = await open_keys(vault, keys, entropy=SystemEntropy(), holds_sessions=await newest(inner) is not None)
@@ -71,12 +70,12 @@ async def _wrapped(
     return EncryptedStore(inner, ring, fields=frozenset(named) if named else None)
 
 
-def remembered_settings(vault: Path | None) -> dict[str, Any]:
+async def remembered_settings(place: VaultPlace) -> dict[str, Any]:
     """Return what a vault remembers; nothing where there is none. Raises: StoreError (it cannot be read)."""
-    if vault is None or not vault.exists() or not vault.stat().st_size:
+    if not await place.is_there():
         return {}
-    opened = KeyVault(vault)
+    opened = await place.open()
     try:
-        return opened.settings()
+        return await opened.settings()
     finally:
-        opened.shut()
+        await opened.close()

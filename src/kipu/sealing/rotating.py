@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kipu.errors import KeySourceError
+from kipu.ports.vault import KeyVault
 from kipu.security.cipher import KEY_BYTES
 from kipu.security.key_file import add_key, file_keys, keep_keys, key_line, keys_in
 from kipu.security.key_finder import KeyFinder
@@ -19,7 +20,6 @@ from kipu.security.key_sources import (
     read_keyring,
     write_keyring,
 )
-from kipu.security.key_vault import KeyVault
 from kipu.security.keys import KeyRing
 
 Told = Callable[[int], None]
@@ -62,7 +62,7 @@ class Rotation:
 
         Raises: KeySourceError, KeysBusyError (another process rotates), EncryptionError; what was rewrapped stays so.
         """
-        with self._vault.rotating():
+        async with self._vault.rotating():
             keys, source, added = await self._keys(to)
             ring = await KeyRing.open(self._vault, keys, entropy=self._finder.entropy)
             done = await ring.rewrap_alone(told=self._told)
@@ -72,10 +72,10 @@ class Rotation:
 
     async def _keys(self, to: str | None) -> tuple[KeySource, str, bool]:
         """Return the keys to rotate with, where the newest is from, and whether it was made now."""
-        remembered = self._vault.settings()
+        remembered = await self._vault.settings()
         if remembered.get("older"):  # a move that was cut is ended first, whatever the URL still names
             source: str = remembered["source"]
-            return self._found(source), source, False
+            return await self._found(source), source, False
         now = self._finder.name_of(self._named, remembered)
         if now is None:
             raise KeySourceError(source="this store", reason="nobody named it: give encrypt= in the URL, or KIPU_KEY")
@@ -84,15 +84,15 @@ class Rotation:
         keys, added = await self._renewed(now)
         return keys, now, added
 
-    def _found(self, named: str | None) -> KeySource:
-        source = self._finder.find(named, self._vault.settings())
+    async def _found(self, named: str | None) -> KeySource:
+        source = self._finder.find(named, await self._vault.settings())
         if source is None:
             raise KeySourceError(source="this store", reason="it is not there")
         return source
 
     async def _moving(self, to: str, now: str) -> KeySource:
         """Return the keys of both sources; from here on the vault remembers both, so that a store opens halfway too."""
-        both = ChangingKeys(self._finder.open(to), self._found(self._named))
+        both = ChangingKeys(self._finder.open(to), await self._found(self._named))
         await KeyRing.open(self._vault, both, entropy=self._finder.entropy)
         await self._vault.set_settings({"source": to, "older": [now]})
         return both
@@ -102,9 +102,9 @@ class Rotation:
         kind, _, name = text.partition(":")
         if kind == "passphrase":
             return self._both_passphrases(name or PASSPHRASE), False
-        source = self._found(self._named)
+        source = await self._found(self._named)
         ring = await KeyRing.open(self._vault, source, entropy=self._finder.entropy)
-        if set(ring.status()) != {ring.current}:
+        if set(await ring.status()) != {ring.current}:
             return source, False  # a rotation that was cut, or a newer key that stands there already
         self._add(text)
         return self._finder.open(text), True

@@ -1,4 +1,4 @@
-"""The key vault: wrapped data keys, apart from the log, so that destroying one destroys what backups of the log hold."""
+"""The key vault as one file: wrapped data keys, apart from the log, so that destroying one destroys what backups of the log hold."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import asyncio
 import fcntl
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import apsw
 import orjson
@@ -25,6 +25,7 @@ from kipu.errors import (
     StoreReadOnlyError,
     StoreUnavailableError,
 )
+from kipu.ports.vault import KeyVault, VaultContent, WrappedKey
 
 T = TypeVar("T")
 _FORMAT = 1
@@ -47,6 +48,7 @@ PRAGMA busy_timeout = {_BUSY_MS}; PRAGMA secure_delete = ON; PRAGMA synchronous 
 
 _MEMORY = ":memory:"
 _SETTINGS, _RETIRED = "settings", "retired"
+SALT = "salt"
 
 
 def _json_of(connection: apsw.Connection, name: str, otherwise: Any) -> Any:
@@ -58,17 +60,8 @@ def _put_json(connection: apsw.Connection, name: str, value: Any) -> None:
     connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, orjson.dumps(value)))
 
 
-class WrappedKey(NamedTuple):
-    """One data key as it is kept: under which key-encryption key, and its bytes then."""
-
-    session_id: str
-    epoch: int
-    kek: str
-    wrapped: bytes
-
-
-class KeyVault:
-    """Keep wrapped keys in one SQLite file that any number of processes may open; every change is one durable transaction."""
+class SqliteVault:
+    """Keep wrapped keys in one SQLite file that any number of processes may open (contract: `ports.vault.KeyVault`)."""
 
     def __init__(self, path: Path | None) -> None:
         self.place = str(path) if path is not None else _MEMORY
@@ -94,7 +87,7 @@ class KeyVault:
             raise StoreCorruptError(store=self.place, reason="it is a database, and not a key vault")
         connection.execute(f"{_SCHEMA} PRAGMA user_version = {_FORMAT};")
 
-    def keys(self, session_id: str) -> list[WrappedKey]:
+    async def keys(self, session_id: str) -> list[WrappedKey]:
         """Return the session's wrapped keys by epoch; none where there are none."""
         sql = "SELECT session_id, epoch, kek, wrapped FROM data_keys WHERE session_id = ? ORDER BY epoch"
         return [WrappedKey(*row) for row in self._rows(sql, (session_id,))]
@@ -111,8 +104,8 @@ class KeyVault:
 
         return await self._write(work)
 
-    @contextmanager
-    def rotating(self) -> Iterator[None]:
+    @asynccontextmanager
+    async def rotating(self) -> AsyncIterator[None]:
         """Be the only one who rotates, in any process; a killed one leaves nothing behind. Raises: KeysBusyError."""
         if self.place == _MEMORY:
             yield
@@ -149,17 +142,17 @@ class KeyVault:
 
         return await self._write(work)
 
-    def not_under(self, kek: str, *, after: tuple[str, int], limit: int) -> list[WrappedKey]:
+    async def not_under(self, kek: str, *, after: tuple[str, int], limit: int) -> list[WrappedKey]:
         """Return keys that another key-encryption key wraps, in order, from behind a place."""
         sql = """SELECT session_id, epoch, kek, wrapped FROM data_keys
             WHERE kek <> ? AND (session_id, epoch) > (?, ?) ORDER BY session_id, epoch LIMIT ?"""
         return [WrappedKey(*row) for row in self._rows(sql, (kek, *after, limit))]
 
-    def counts(self) -> dict[str, int]:
+    async def counts(self) -> dict[str, int]:
         """Return how many data keys each key-encryption key wraps."""
         return dict(self._rows("SELECT kek, count(*) FROM data_keys GROUP BY kek", ()))
 
-    def sizes(self) -> tuple[int, int, int]:
+    async def sizes(self) -> tuple[int, int, int]:
         """Return how many sessions have keys, how many keys that is, and of how many they were destroyed."""
         sql = """SELECT (SELECT count(DISTINCT session_id) FROM data_keys WHERE session_id <> ''),
             (SELECT count(*) FROM data_keys WHERE session_id <> ''), (SELECT count(*) FROM shredded)"""
@@ -176,7 +169,7 @@ class KeyVault:
 
         await self._write(work)
 
-    def is_shredded(self, session_id: str) -> bool:
+    async def is_shredded(self, session_id: str) -> bool:
         """Return whether the session's keys were destroyed."""
         return bool(self._rows("SELECT 1 FROM shredded WHERE session_id = ?", (session_id,)))
 
@@ -193,7 +186,7 @@ class KeyVault:
 
         return await self._write(work)
 
-    def settings(self) -> dict[str, Any]:
+    async def settings(self) -> dict[str, Any]:
         """Return what the store is to be opened with: `source`, `older`, `chain`, `fields`. No secret is among it."""
         known = self._rows("SELECT value FROM meta WHERE name = ?", (_SETTINGS,))
         found: dict[str, Any] = orjson.loads(known[0][0]) if known else {}
@@ -201,7 +194,8 @@ class KeyVault:
 
     async def set_settings(self, changes: Mapping[str, Any]) -> None:
         """Change settings; None removes one. Nothing is written where they are so already."""
-        if all(self.settings().get(name) == value for name, value in changes.items()):
+        known = await self.settings()
+        if all(known.get(name) == value for name, value in changes.items()):
             return
 
         def work(connection: apsw.Connection) -> None:
@@ -210,21 +204,21 @@ class KeyVault:
 
         await self._write(work)
 
-    def sessions(self, *, after: str, limit: int) -> list[tuple[str, int]]:
+    async def sessions(self, *, after: str, limit: int) -> list[tuple[str, int]]:
         """Return ids of sessions that have keys, from behind one, each with its newest epoch."""
         sql = """SELECT session_id, max(epoch) FROM data_keys WHERE session_id > ?
             GROUP BY session_id ORDER BY session_id LIMIT ?"""
         return [(str(row[0]), int(row[1])) for row in self._rows(sql, (after, limit))]
 
-    def version(self) -> int:
+    async def version(self) -> int:
         """Return a number that changes when another connection has changed the vault."""
         return int(self._rows("PRAGMA data_version", ())[0][0])
 
-    def blob_places(self, session_id: str) -> dict[str, str]:
+    async def blob_places(self, session_id: str) -> dict[str, str]:
         """Return the hidden digests of a session's blobs with their places."""
         return dict(self._rows("SELECT digest, place FROM blobs WHERE session_id = ?", (session_id,)))
 
-    def blob_place(self, session_id: str, digest: str) -> str | None:
+    async def blob_place(self, session_id: str, digest: str) -> str | None:
         """Return the place of a blob by its hidden digest."""
         found = self._rows("SELECT place FROM blobs WHERE session_id = ? AND digest = ?", (session_id, digest))
         return str(found[0][0]) if found else None
@@ -237,12 +231,22 @@ class KeyVault:
 
         await self._write(work)
 
+    async def content(self) -> VaultContent:
+        """Return all that is in the vault, for another one to keep."""
+        salt = self._rows("SELECT value FROM meta WHERE name = ?", (SALT,))
+        retired = self._rows("SELECT value FROM meta WHERE name = ?", (_RETIRED,))
+        keys = self._rows("SELECT session_id, epoch, kek, wrapped FROM data_keys ORDER BY session_id, epoch", ())
+        return VaultContent(
+            bytes(salt[0][0]) if salt else None,
+            await self.settings(),
+            tuple(orjson.loads(retired[0][0])) if retired else (),
+            tuple(WrappedKey(*row) for row in keys),
+            tuple(self._rows("SELECT session_id, digest, place FROM blobs", ())),
+            tuple(row[0] for row in self._rows("SELECT session_id FROM shredded", ())),
+        )
+
     async def close(self) -> None:
         """Close the file."""
-        self.shut()
-
-    def shut(self) -> None:
-        """Close the file, where nothing can be awaited."""
         with self._lock:
             connection, self._connection = self._connection, None
             if connection is not None:
@@ -291,3 +295,23 @@ class KeyVault:
             if isinstance(error, kind):
                 return ours(store=self.place, reason=reason)
         return StoreUnavailableError(store=self.place, reason=reason)
+
+
+class VaultFile:
+    """Say where the vault of a store of files is (contract: `ports.vault.VaultPlace`); without a path it is in memory only."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+
+    @property
+    def shown(self) -> str:
+        """Return the path."""
+        return str(self.path)
+
+    async def is_there(self) -> bool:
+        """Return whether the file is there."""
+        return self.path is not None and self.path.exists()
+
+    async def open(self) -> KeyVault:
+        """Return the vault, its file made for its owner only where there is none."""
+        return SqliteVault(self.path)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from pathlib import Path
 
 from kipu.errors import (
     DataKeyMissingError,
@@ -17,9 +16,9 @@ from kipu.errors import (
     SessionErasedError,
 )
 from kipu.ports.clock import Entropy
+from kipu.ports.vault import KeyVault, VaultPlace, WrappedKey
 from kipu.security.cipher import KEY_BYTES, AesGcmCipher, NameCipher
 from kipu.security.key_provider import KeyProvider, KeySource, Salt
-from kipu.security.key_vault import KeyVault, WrappedKey
 
 INDEX = ""  # no session has this id: the key of terms and names stands with the data keys, and is rewrapped with them
 _SALT_BYTES = 16
@@ -81,7 +80,7 @@ class KeyRing:
         Raises: KeyUnavailableError (a wrong or rotated-away key), KeySourceError, StoreError. Nothing was changed then.
         """
         provider = await source.open(_salt_of(vault, entropy))
-        found = vault.keys(INDEX)
+        found = await vault.keys(INDEX)
         key = found[0] if found else await _made(vault, provider, (INDEX, 1), entropy=entropy)
         index_key = await _unwrapped(provider, key)
         names = NameCipher(index_key)
@@ -89,8 +88,8 @@ class KeyRing:
 
     async def begin(self, session_id: str) -> AesGcmCipher:
         """Return the cipher of a session that begins; its key is durable before."""
-        if not self.vault.keys(session_id):
-            if self.vault.is_shredded(session_id):
+        if not await self.vault.keys(session_id):
+            if await self.vault.is_shredded(session_id):
                 raise SessionErasedError(session_id=session_id, reason="its key was destroyed")
             await self._make(session_id, 1)
         return await self.cipher(session_id, fresh=True)
@@ -98,17 +97,18 @@ class KeyRing:
     def known(self, session_id: str) -> AesGcmCipher | None:
         """Return the session's cipher from memory, None where it was not opened or its keys may have changed since."""
         found = self._ciphers.get(session_id)
-        return found.cipher if found is not None and found.version == self._seen_version() else None
+        is_known = found is not None and found.version == self._version and self._monotonic() < self._look_at_s
+        return found.cipher if found is not None and is_known else None
 
     async def cipher(self, session_id: str, *, fresh: bool = False) -> AesGcmCipher:
         """Return the session's cipher, from memory where it was opened before and its keys are the same."""
-        version = self._seen_version()
+        version = await self._seen_version()
         known = self._ciphers.get(session_id)
         if known is not None and not fresh and known.version == version:
             return known.cipher
-        wrapped = self.vault.keys(session_id)
+        wrapped = await self.vault.keys(session_id)
         if not wrapped:
-            gone = "it was destroyed" if self.vault.is_shredded(session_id) else "the vault has none"
+            gone = "it was destroyed" if await self.vault.is_shredded(session_id) else "the vault has none"
             self._ciphers.pop(session_id, None)
             raise DataKeyMissingError(store=self.vault.place, session_id=session_id, reason=gone)
         epochs = [key.epoch for key in wrapped]
@@ -122,12 +122,16 @@ class KeyRing:
             self._ciphers.popitem(last=False)
         return cipher
 
-    def _seen_version(self) -> int:
+    async def _seen_version(self) -> int:
         """Return the vault's version as it was at most a second ago; while somebody writes to it, the one before."""
         now_s = self._monotonic()
         if now_s >= self._look_at_s:
             self._look_at_s = now_s + _LOOK_EVERY_S
-            self._version = self.vault.version()
+            try:
+                self._version = await self.vault.version()
+            except BaseException:
+                self._look_at_s = 0.0  # nothing was seen
+                raise
         return self._version
 
     async def _unwrap(self, key: WrappedKey) -> bytes:
@@ -161,7 +165,7 @@ class KeyRing:
 
     async def new_epoch(self, session_id: str) -> int:
         """Make a fresh data key for what the session seals from now on, and return its epoch."""
-        newest = max((key.epoch for key in self.vault.keys(session_id)), default=0)
+        newest = max([key.epoch for key in await self.vault.keys(session_id)], default=0)
         if not newest:
             raise DataKeyMissingError(store=self.vault.place, session_id=session_id, reason="the vault has none")
         await self._make(session_id, newest + 1)
@@ -171,7 +175,7 @@ class KeyRing:
     async def new_epochs(self, told: Callable[[int], None] | None = None) -> int:
         """Make a fresh data key for every session and return for how many; killed in the middle, some have theirs."""
         done, after = 0, INDEX
-        while page := self.vault.sessions(after=after, limit=100):
+        while page := await self.vault.sessions(after=after, limit=100):
             for session_id, newest in page:
                 await self._make(session_id, newest + 1)
                 done += 1
@@ -193,7 +197,7 @@ class KeyRing:
         until it is done, both keys must be given.
         Raises: KeysBusyError (another rotation runs), KeyUnavailableError (an old key is not given; what was rewrapped stays so).
         """
-        with self.vault.rotating():
+        async with self.vault.rotating():
             return await self.rewrap_alone(batch=batch, told=told)
 
     async def rewrap_alone(self, *, batch: int = 100, told: Callable[[int], None] | None = None) -> int:
@@ -201,7 +205,7 @@ class KeyRing:
         current = self._provider.current
         await self.vault.retire(current)
         done, after, refused = 0, ("", -1), None
-        while page := self.vault.not_under(current, after=after, limit=batch):
+        while page := await self.vault.not_under(current, after=after, limit=batch):
             pairs = []
             for old in page:
                 try:
@@ -226,17 +230,18 @@ class KeyRing:
         """Return the name of the key that wraps from now on."""
         return self._provider.current
 
-    def status(self) -> dict[str, int]:
+    async def status(self) -> dict[str, int]:
         """Return how many keys each key-encryption key wraps; one name alone means that a rotation is done."""
-        return self.vault.counts()
+        return await self.vault.counts()
 
     async def blob_places(self, session_id: str) -> dict[str, str]:
         """Return where each blob is."""
-        return {self.reveal(digest): place for digest, place in self.vault.blob_places(session_id).items()}
+        places = await self.vault.blob_places(session_id)
+        return {self.reveal(digest): place for digest, place in places.items()}
 
     async def blob_place(self, session_id: str, digest: str) -> str | None:
         """Return where one blob is."""
-        return self.vault.blob_place(session_id, self.hide(digest))
+        return await self.vault.blob_place(session_id, self.hide(digest))
 
     async def place_blob(self, session_id: str, digest: str, *, place: str) -> None:
         """Remember where a blob is, without telling its digest to the medium."""
@@ -248,26 +253,21 @@ class KeyRing:
         await self.vault.close()
 
 
-async def open_keys(path: Path | None, source: KeySource, *, entropy: Entropy, holds_sessions: bool) -> KeyRing:
-    """Return the keys in the vault at `path` (None: in memory only), made there if the store beside it is empty.
+async def open_keys(place: VaultPlace, source: KeySource, *, entropy: Entropy, holds_sessions: bool) -> KeyRing:
+    """Return the keys in the vault at `place`, made there if the store beside it is empty.
 
     Raises: KeysMissingError (sessions without a vault), KeyUnavailableError, KeySourceError, StoreError; nothing was changed.
     """
-    vault = _vault(path, holds_sessions=holds_sessions)
+    if holds_sessions and not await place.is_there():  # none is made beside a store that holds sessions already
+        raise keys_missing(place.shown)
+    vault = await place.open()
     try:
-        if holds_sessions and not vault.keys(INDEX):
+        if holds_sessions and not await vault.keys(INDEX):
             raise keys_missing(vault.place)
         return await KeyRing.open(vault, source, entropy=entropy)
     except BaseException:
         await vault.close()
         raise
-
-
-def _vault(path: Path | None, *, holds_sessions: bool) -> KeyVault:
-    """Return the vault; none is made beside a store that holds sessions already."""
-    if holds_sessions and (path is None or not path.exists()):
-        raise keys_missing(path)
-    return KeyVault(path)
 
 
 def keys_missing(vault: object, *, sealed: bool = False, store: str = "") -> KeysMissingError:

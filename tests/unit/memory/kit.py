@@ -1,8 +1,9 @@
-"""Facts to keep and memories to keep them in: in a file, in this process, and both under seal."""
+"""Facts to keep and memories to keep them in: in a file, in this process, in a database, and each of them under seal."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,12 @@ import pytest
 from kipu.memory.fact_text import entry_of
 from kipu.memory.opening import open_memory_store
 from kipu.ports.memory import Fact, FactEntry, MemoryStore, Source, Space
-from kipu.stores.encrypted import EncryptedStore
-from tests.unit.stores.encrypted.kit import opened
+from kipu.wiring import memory_store_of, open_store
+from tests.servers import fresh_schema, postgres_url
+from tests.unit.stores.encrypted.kit import keys, opened
 
 ME = Space("", "local", "project", "folder:/a")
-KINDS_OF_MEMORY = ("file", "process", "sealed file", "sealed process")
+KINDS_OF_MEMORY = ("file", "process", "database", "sealed file", "sealed process", "sealed database")
 Reopen = Callable[[], Awaitable[MemoryStore]]
 
 
@@ -41,15 +43,28 @@ def entry(fact_id: str, text: str, *, replaces: tuple[str, ...] = (), **more: ob
     return entry_of(a_fact(fact_id, text, **more), replaces=replaces)  # type: ignore[arg-type]
 
 
+async def opened_memory(stack: AsyncExitStack, kind: str, folder: Path) -> MemoryStore:
+    """Open an empty memory of a kind; it and what it stands on are closed with `stack`."""
+    is_sealed, place = kind.startswith("sealed"), kind.split()[-1]
+    if place == "database":
+        url = fresh_schema(postgres_url())
+        store = await open_store(url, keys=keys() if is_sealed else None)
+        stack.push_async_callback(store.close)
+        memory = memory_store_of(url, store)
+    else:
+        path = folder / "m.memory" if place == "file" else None
+        sealing = None
+        if is_sealed:
+            keyed = await opened("memory://")
+            stack.push_async_callback(keyed.close)
+            sealing = keyed.store_keys
+        memory = open_memory_store(path, keys=sealing)
+    stack.push_async_callback(memory.close)
+    return memory
+
+
 @pytest.fixture(params=KINDS_OF_MEMORY)
 async def memory(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[MemoryStore]:
     """Return an empty memory of each kind."""
-    keyed: EncryptedStore | None = None
-    if request.param.startswith("sealed"):
-        keyed = await opened("memory://")
-    path = tmp_path / "m.memory" if request.param.endswith("file") else None
-    store = open_memory_store(path, keys=None if keyed is None else keyed.store_keys)
-    yield store
-    await store.close()
-    if keyed is not None:
-        await keyed.close()
+    async with AsyncExitStack() as stack:
+        yield await opened_memory(stack, request.param, tmp_path)

@@ -25,7 +25,7 @@ from kipu.sealing.rotating import Rotated, Rotation
 from kipu.security.key_file import add_key, create_key_file, file_keys, key_line
 from kipu.security.key_finder import KeyFinder
 from kipu.security.key_sources import PassphraseKeys
-from kipu.security.key_vault import KeyVault
+from kipu.security.key_vault import SqliteVault, VaultFile
 from kipu.security.keys import KeyRing, open_keys
 from kipu.stores.host import SystemEntropy
 from kipu.testing.conformance.second_process import Outlet, ended, start
@@ -40,7 +40,7 @@ def finder(**environment: str) -> KeyFinder:
 
 async def filled_vault(path: Path, found: KeyFinder, text: str, *, sessions: int = 8) -> dict[str, bytes]:
     """Make a vault that remembers its key, with the keys of some sessions; return what each sealed."""
-    ring = await open_keys(path, found.open(text), entropy=ENTROPY, holds_sessions=False)
+    ring = await open_keys(VaultFile(path), found.open(text), entropy=ENTROPY, holds_sessions=False)
     await ring.vault.set_settings({"source": text})
     sealed = {name: (await ring.begin(name)).seal(name.encode(), b"") for name in (f"s{n}" for n in range(sessions))}
     await ring.close()
@@ -49,7 +49,7 @@ async def filled_vault(path: Path, found: KeyFinder, text: str, *, sessions: int
 
 async def rotated(path: Path, found: KeyFinder, **how: Any) -> Rotated:
     """Rotate a vault's keys."""
-    vault = KeyVault(path)
+    vault = SqliteVault(path)
     try:
         new = how.pop("new", "")
         return await Rotation(vault, found, new_passphrase=(lambda: new) if new else None).run(**how)
@@ -59,8 +59,8 @@ async def rotated(path: Path, found: KeyFinder, **how: Any) -> Rotated:
 
 async def opens(path: Path, found: KeyFinder, sealed: dict[str, bytes], *, named: str | None = None) -> bool:
     """Return whether the key that is found opens everything."""
-    vault = KeyVault(path)
-    source = found.find(named, vault.settings())
+    vault = SqliteVault(path)
+    source = found.find(named, await vault.settings())
     assert source is not None
     try:
         ring = await KeyRing.open(vault, source, entropy=ENTROPY)
@@ -145,7 +145,7 @@ def _dying(at: int) -> None:
 async def rotate_dying(folder: Path, outlet: Outlet, *, clock: Any, at: int, keys: int, to: str | None) -> None:
     """Rotate, and die at the n-th opening or renaming of a key file, or once so many keys are rewrapped."""
     _dying(at)
-    vault = KeyVault(folder / "v")
+    vault = SqliteVault(folder / "v")
 
     def told(done: int) -> None:
         if keys and done >= keys:
@@ -176,15 +176,15 @@ async def test_a_rotation_that_was_killed_is_ended_by_the_same_command(
         await rotated(tmp_path / "v", found, to=to)
     assert await opens(tmp_path / "v", found, sealed)
     assert len((tmp_path / "key").read_text().splitlines()) <= 2
-    vault = KeyVault(tmp_path / "v")
-    assert len(vault.counts()) == 1
-    assert vault.settings() == {"source": to or f"file:{tmp_path}/key"}
+    vault = SqliteVault(tmp_path / "v")
+    assert len(await vault.counts()) == 1
+    assert await vault.settings() == {"source": to or f"file:{tmp_path}/key"}
     await vault.close()
 
 
 async def rotate_once(folder: Path, outlet: Outlet, *, clock: Any) -> None:
     """Rotate, and tell how it ended."""
-    vault = KeyVault(folder / "v")
+    vault = SqliteVault(folder / "v")
     outlet.tell("ready")
     sys.stdin.readline()
     try:
@@ -211,10 +211,11 @@ async def test_two_processes_that_rotate_at_once_make_one_key_each(tmp_path: Pat
     assert done
     assert len(done) + sum(each[0] == "busy" for each in told) == 3
     assert await opens(tmp_path / "v", finder(), sealed)
-    vault = KeyVault(tmp_path / "v")
-    assert list(vault.counts()) == [file_keys(tmp_path / "key", entropy=ENTROPY).current]
-    with vault.rotating(), pytest.raises(KeysBusyError):
-        await rotated(tmp_path / "v", finder())
+    vault = SqliteVault(tmp_path / "v")
+    assert list(await vault.counts()) == [file_keys(tmp_path / "key", entropy=ENTROPY).current]
+    async with vault.rotating():
+        with pytest.raises(KeysBusyError):
+            await rotated(tmp_path / "v", finder())
     await vault.close()
 
 
@@ -258,7 +259,7 @@ async def test_a_store_is_written_to_while_its_key_is_rotated(tmp_path: Path) ->
         heads = [head async for head in manager.heads()]
         assert len(heads) == number + min(number, 5)
         assert await manager.store.verify() == []
-        assert set(ring_of(manager.store).status()) == {file_keys(tmp_path / "key", entropy=ENTROPY).current}
+        assert set(await ring_of(manager.store).status()) == {file_keys(tmp_path / "key", entropy=ENTROPY).current}
         texts = []
         for chat in range(5):
             session = await manager.get_or_create(f"cli:{chat}")
@@ -271,10 +272,10 @@ async def test_a_store_is_written_to_while_its_key_is_rotated(tmp_path: Path) ->
 async def test_a_key_that_was_rotated_away_begins_nothing(tmp_path: Path) -> None:
     """Who has the old passphrase alone goes on with what is open, begins no session, and is told why (C20, EN-16)."""
     old = PassphraseKeys(["one"], entropy=ENTROPY, cost=2**4)
-    running = await open_keys(tmp_path / "v", old, entropy=ENTROPY, holds_sessions=False)
+    running = await open_keys(VaultFile(tmp_path / "v"), old, entropy=ENTROPY, holds_sessions=False)
     sealed = (await running.begin("s1")).seal(b"x", b"")
     both = PassphraseKeys(["one", "two"], entropy=ENTROPY, cost=2**4)
-    rotating = await open_keys(tmp_path / "v", both, entropy=ENTROPY, holds_sessions=True)
+    rotating = await open_keys(VaultFile(tmp_path / "v"), both, entropy=ENTROPY, holds_sessions=True)
     assert await rotating.rewrap() == 2
     assert (await running.cipher("s1")).open(sealed, b"") == b"x"
     with pytest.raises(KeyRetiredError, match="new key"):
@@ -298,8 +299,8 @@ async def test_a_running_process_learns_of_epochs_and_erasures_within_a_second(t
     create_key_file(key, entropy=ENTROPY)
     watch = Watch()
     source = file_keys(key, entropy=ENTROPY)
-    here = await KeyRing.open(KeyVault(tmp_path / "v"), source, entropy=ENTROPY, monotonic=watch)
-    there = await open_keys(tmp_path / "v", source, entropy=ENTROPY, holds_sessions=True)
+    here = await KeyRing.open(SqliteVault(tmp_path / "v"), source, entropy=ENTROPY, monotonic=watch)
+    there = await open_keys(VaultFile(tmp_path / "v"), source, entropy=ENTROPY, holds_sessions=True)
     first = await here.begin("s1")
     await here.begin("s2")
     watch.now_s = 2.0
@@ -320,7 +321,7 @@ async def test_a_running_process_learns_of_epochs_and_erasures_within_a_second(t
 async def test_a_key_service_is_rotated_and_may_be_down(tmp_path: Path) -> None:
     """A service that does not answer is KeyServiceError, one that refuses KeyUnavailableError; its keys rotate (B55, EN-15)."""
     service = FakeKeyService("arn:1", "arn:2")
-    ring = await open_keys(tmp_path / "v", service.source("arn:1"), entropy=ENTROPY, holds_sessions=False)
+    ring = await open_keys(VaultFile(tmp_path / "v"), service.source("arn:1"), entropy=ENTROPY, holds_sessions=False)
     sealed = (await ring.begin("s1")).seal(b"x", b"")
     before = service.calls
     for _ in range(50):
@@ -331,14 +332,14 @@ async def test_a_key_service_is_rotated_and_may_be_down(tmp_path: Path) -> None:
     for trouble, error in troubles:
         setattr(service, trouble, True)
         with pytest.raises(error):
-            await open_keys(tmp_path / "v", service.source("arn:1"), entropy=ENTROPY, holds_sessions=True)
+            await open_keys(VaultFile(tmp_path / "v"), service.source("arn:1"), entropy=ENTROPY, holds_sessions=True)
         setattr(service, trouble, False)
     both = await open_keys(
-        tmp_path / "v", service.source("arn:2", older=["arn:1"]), entropy=ENTROPY, holds_sessions=True
+        VaultFile(tmp_path / "v"), service.source("arn:2", older=["arn:1"]), entropy=ENTROPY, holds_sessions=True
     )
     assert await both.rewrap() == 2
     await both.close()
-    alone = await open_keys(tmp_path / "v", service.source("arn:2"), entropy=ENTROPY, holds_sessions=True)
+    alone = await open_keys(VaultFile(tmp_path / "v"), service.source("arn:2"), entropy=ENTROPY, holds_sessions=True)
     assert (await alone.cipher("s1")).open(sealed, b"") == b"x"
     await alone.close()
 
@@ -347,11 +348,11 @@ async def test_a_damaged_row_keeps_no_other_from_being_rotated(tmp_path: Path) -
     """A data key whose wrapping was changed is named, after all others were rewrapped (C16, C20, EN-16)."""
     create_key_file(tmp_path / "key", entropy=ENTROPY)
     await filled_vault(tmp_path / "v", finder(), f"file:{tmp_path}/key", sessions=5)
-    vault = KeyVault(tmp_path / "v")
+    vault = SqliteVault(tmp_path / "v")
     vault._open().execute("UPDATE data_keys SET wrapped = zeroblob(60) WHERE session_id = 's3'")
     with pytest.raises(KeyUnavailableError, match="s3"):
         await Rotation(vault, finder()).run()
-    assert sorted(vault.counts().values()) == [1, 5]
+    assert sorted((await vault.counts()).values()) == [1, 5]
     await vault.close()
 
 

@@ -21,7 +21,7 @@ from kipu.errors import (
 from kipu.security.cipher import AesGcmCipher, NameCipher
 from kipu.security.key_provider import LocalKeys
 from kipu.security.key_sources import PassphraseKeys
-from kipu.security.key_vault import KeyVault
+from kipu.security.key_vault import SqliteVault, VaultFile
 from kipu.security.keys import KeyRing, open_keys
 from kipu.stores.host import SystemEntropy
 from kipu.testing.conformance.second_process import Outlet, ended, start
@@ -33,7 +33,7 @@ ENTROPY = SystemEntropy()
 
 async def ring_at(path: Path, *given: bytes, holds_sessions: bool = False) -> KeyRing:
     """Return the keys of a vault."""
-    return await open_keys(path, keys(*given), entropy=ENTROPY, holds_sessions=holds_sessions)
+    return await open_keys(VaultFile(path), keys(*given), entropy=ENTROPY, holds_sessions=holds_sessions)
 
 
 async def test_all_who_begin_a_session_get_one_key(tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ async def test_all_who_begin_a_session_get_one_key(tmp_path: Path) -> None:
     sealed = [cipher.seal(b"x", b"c") for cipher in ciphers]
     assert len(set(sealed)) == 9
     assert {cipher.open(each, b"c") for cipher in ciphers for each in sealed} == {b"x"}
-    assert rings[0].status() == {keys().current: 2}
+    assert await rings[0].status() == {keys().current: 2}
     for ring in rings:
         await ring.close()
 
@@ -102,9 +102,9 @@ async def test_rewrapping_takes_the_old_key_out(tmp_path: Path) -> None:
     store = await opened(url, keys(KEY, OTHER_KEY))
     ring = store.store_keys
     assert isinstance(ring, KeyRing)
-    assert set(ring.status()) == {keys(KEY).current}
+    assert set(await ring.status()) == {keys(KEY).current}
     done, _ = await asyncio.gather(ring.rewrap(batch=5), say.say(writer, "s3", text="meanwhile"))
-    assert (done, ring.status()) == (13, {keys(OTHER_KEY).current: 13})
+    assert (done, await ring.status()) == (13, {keys(OTHER_KEY).current: 13})
     assert await ring.rewrap() == 0
     await say.say(writer, "s3", text="with what it has open")
     await store.close()
@@ -133,7 +133,7 @@ async def rotate(place: Path, outlet: Outlet, *, clock: Any, batch: int) -> None
     """Rewrap a vault, telling of each key."""
     telling = TellingKeys([KEY, OTHER_KEY], entropy=SystemEntropy())
     telling.outlet = outlet
-    ring = await open_keys(place, telling, entropy=SystemEntropy(), holds_sessions=True)
+    ring = await open_keys(VaultFile(place), telling, entropy=SystemEntropy(), holds_sessions=True)
     await ring.rewrap(batch=batch)
 
 
@@ -151,7 +151,7 @@ async def test_a_rotation_that_was_killed_goes_on(batch: int, after: int, tmp_pa
     process.kill()
     assert (await ended(process)).code == -9
     ring = await ring_at(path, KEY, OTHER_KEY, holds_sessions=True)
-    before = ring.status()
+    before = await ring.status()
     assert before.get(keys(KEY).current), "it was killed too late to prove anything"
     assert sum(before.values()) == 61
     for name, data in sealed.items():
@@ -170,7 +170,7 @@ async def test_a_passphrase_opens_its_vault_and_another_does_not(tmp_path: Path)
 
     async def ring(*words: str, holds_sessions: bool = True) -> KeyRing:
         source = PassphraseKeys(words, entropy=ENTROPY, cost=2**4)
-        return await open_keys(path, source, entropy=ENTROPY, holds_sessions=holds_sessions)
+        return await open_keys(VaultFile(path), source, entropy=ENTROPY, holds_sessions=holds_sessions)
 
     first = await ring("one", holds_sessions=False)
     sealed = (await first.begin("s1")).seal(b"x", b"")
@@ -199,7 +199,7 @@ async def test_a_vault_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     connection.execute("PRAGMA user_version = 99")
     connection.close()
     with pytest.raises(NewerFormatError):
-        KeyVault(newer)
+        SqliteVault(newer)
     ring = await ring_at(tmp_path / "w")
     await ring.begin("s1")
     await ring.close()

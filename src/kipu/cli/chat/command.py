@@ -108,6 +108,7 @@ def _desk(conversation: Conversation, invocation: Invocation) -> Desk:
     from kipu.cli.chat.commands import COMMANDS
     from kipu.cli.chat.completions import Completions
     from kipu.cli.chat.lines import Desk
+    from kipu.store_parts import keys_of
 
     screen = conversation.screen
 
@@ -123,21 +124,19 @@ def _desk(conversation: Conversation, invocation: Invocation) -> Desk:
         ),
         interrupt=conversation.interrupt,
         live=screen.live_area,
-        history=_history_file(invocation),
+        history=_history_file(invocation, is_sealed=keys_of(conversation.manager.store) is not None),
         kept=conversation.kept,
         attach=attach,
         hint=screen.say,
     )
 
 
-def _history_file(invocation: Invocation) -> Path | None:
+def _history_file(invocation: Invocation, *, is_sealed: bool) -> Path | None:
     """Return where entered lines are kept: in the user's state folder, and nowhere for a store in memory or under seal."""
     import os
 
     from kipu.runtime.erasing.history_place import state_folder
-    from kipu.store_url import StoreUrl, vault_path
+    from kipu.store_url import StoreUrl
 
     parsed = StoreUrl.parse(invocation.store_url)
-    vault = vault_path(parsed)
-    is_sealed = "encrypt" in parsed.settings or (vault is not None and vault.exists())
     return None if parsed.kind == "memory" or is_sealed else state_folder(os.environ) / "chat_history"

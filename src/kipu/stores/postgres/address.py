@@ -11,7 +11,8 @@ from kipu.errors import StoreUrlError
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,40}")
 _OWN = {"schema", "connections", "notify", "prepare", "statement_timeout_s", "durability"}
 # What is for those around the store, and neither its own nor the driver's.
-_OTHERS = {"archive", "encrypt", "chain", "fields"}
+_OTHERS = {"archive", "vault", "encrypt", "chain", "fields"}
+_SECRET = {"password", "sslpassword", "vault"}  # another database's URL may hold its own password
 MOST_CONNECTIONS = 64
 _PORT = re.compile(r"[^:]*(:\d*)?|\[[^\]]*\](:\d*)?")
 _NOT_TAKEN_APART = (
@@ -88,7 +89,7 @@ def _without_password(url: str) -> str:
     if not all(_PORT.fullmatch(one) for one in host.split(",")) or "@" in user or "@" in parts.path or parts.fragment:
         raise ValueError(url)
     shown = f"{user.split(':')[0]}@{host}" if at else host
-    settings = [(name, value) for name, value in parse_qsl(parts.query) if name not in {"password", "sslpassword"}]
+    settings = [(name, value) for name, value in parse_qsl(parts.query) if name not in _SECRET]
     return urlunsplit((parts.scheme, shown, parts.path, urlencode(settings, quote_via=quote), ""))
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from kipu.stores.postgres.own_tables import MEMORY_TABLES, VAULT_TABLES
+
 
 class Migration(NamedTuple):
     """How tables come to a format: `widen` leaves the release before working, `narrow` waits until none of it runs."""
@@ -19,7 +21,7 @@ class Migration(NamedTuple):
     narrow: tuple[str, ...] = ()
 
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """What this version writes. `oldest` in `meta` is the oldest version that may still write to the tables as they are."""
 
 _HEADS = """
@@ -83,12 +85,18 @@ ALTER TABLE {schema}.events SET (toast_tuple_target = 8160)
 """
 _META = "CREATE TABLE IF NOT EXISTS {schema}.meta(name text PRIMARY KEY, value text NOT NULL)"
 _SCRIPTS = (_HEADS, _HEAD_INDEXES, _EVENTS, _STORAGE, _KEYS, _BLOBS, _MEMBERS, _SEARCH, _META)
-TABLES = ("CREATE SCHEMA IF NOT EXISTS {schema}", *(line for script in _SCRIPTS for line in script.split(";")))
+TABLES = (
+    "CREATE SCHEMA IF NOT EXISTS {schema}",
+    *(line for script in _SCRIPTS for line in script.split(";")),
+    *VAULT_TABLES,
+    *MEMORY_TABLES,
+)
 """Statements that make every table where it is missing, in their order."""
 FILL_META = """
 INSERT INTO {schema}.meta(name, value) VALUES ('kind', 'kipu'), ('format', %s), ('oldest', %s) ON CONFLICT DO NOTHING
 """
-MIGRATIONS: Final[tuple[Migration, ...]] = ()
+# 2: the key vault and the memory came into the database; before, each machine had its own.
+MIGRATIONS: Final[tuple[Migration, ...]] = (Migration(2, widen=(*VAULT_TABLES, *MEMORY_TABLES)),)
 """The steps from format 1 on, in their order. What they add is also in `TABLES`, for schemas that are new."""
 READ_META = "SELECT name, value FROM {schema}.meta"
 HAS_META = "SELECT to_regclass(%s) IS NOT NULL"

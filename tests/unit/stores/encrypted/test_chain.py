@@ -12,7 +12,7 @@ import pytest
 from kipu.errors import ConflictError, StoreUrlError
 from kipu.ports.head import HeadPatch, head_to_json
 from kipu.ports.store import Record, SessionQuery, StoredEvent
-from kipu.security.key_vault import KeyVault
+from kipu.security.key_vault import SqliteVault
 from kipu.security.keys import KeyRing
 from kipu.stores.chain_anchor import anchor_of, set_back
 from kipu.stores.chain_link import ChainBreak, link_of
@@ -174,7 +174,7 @@ async def test_a_store_stays_chained_whoever_opens_it(tmp_path: Path) -> None:
     await filled(store)
     await store.close()
     for settings in ({"chain": None}, {}):
-        vault = KeyVault(tmp_path / "store.db.keys")
+        vault = SqliteVault(tmp_path / "store.db.keys")
         await vault.set_settings(settings)
         await vault.close()
         again, inner = await chained(url)

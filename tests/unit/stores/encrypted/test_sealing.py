@@ -23,6 +23,7 @@ from kipu.errors import (
 )
 from kipu.ports.head import HeadPatch
 from kipu.ports.store import Binding, ErasureReceipt, IndexEntry, Lease, Phrase, SearchQuery, SessionQuery
+from kipu.security.key_vault import VaultFile
 from kipu.security.keys import open_keys
 from kipu.stores.encrypted import EncryptedStore
 from kipu.stores.host import SystemEntropy
@@ -312,7 +313,7 @@ async def test_broken_events_can_be_hidden(tmp_path: Path) -> None:
 async def test_chosen_fields_alone_are_sealed(tmp_path: Path) -> None:
     """With `fields` these are sealed, the others are clear and cannot be changed, and whole bodies come back (B55, EN-3)."""
     inner = await MemoryStore.open(clock=FakeClock(), liveness=FakeLiveness())
-    ring = await open_keys(None, keys(), entropy=SystemEntropy(), holds_sessions=False)
+    ring = await open_keys(VaultFile(None), keys(), entropy=SystemEntropy(), holds_sessions=False)
     store = EncryptedStore(inner, ring, fields=frozenset({"content", "result"}))
     say = subject()
     bodies = [{"content": "secret", "channel": "cli"}, {"tool": "ls", "n": 1}, {"content": "x", "$sealed": "mine"}]
@@ -347,12 +348,12 @@ async def test_erasing_shreds_the_key_first_and_goes_on(tmp_path: Path) -> None:
     """Cut after the shredding, nothing of the session can be read, erasing again ends it, and the key is in no file (C20, EN-8)."""
     vault = tmp_path / "vault.keys"
     inner = FailsOnce(await MemoryStore.open(clock=FakeClock(), liveness=FakeLiveness()))
-    ring = await open_keys(vault, keys(), entropy=SystemEntropy(), holds_sessions=False)
+    ring = await open_keys(VaultFile(vault), keys(), entropy=SystemEntropy(), holds_sessions=False)
     store = EncryptedStore(inner, ring)
     say = subject()
     await say.begin(store, "s1")
     await say.begin(store, "s2", title="stays")
-    wrapped = ring.vault.keys("s1")[0].wrapped
+    wrapped = (await ring.vault.keys("s1"))[0].wrapped
     assert wrapped in vault.read_bytes()
     lease = await say.claim(store, "s1")
     with pytest.raises(StoreUnavailableError):
