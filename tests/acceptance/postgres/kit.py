@@ -71,6 +71,13 @@ async def ask(url: str, sql: str) -> list[tuple[object, ...]]:
         return await cursor.fetchall() if cursor.description else []
 
 
+async def until(url: str, sql: str, answer: object) -> None:
+    """Ask a server until it gives this answer."""
+    async with asyncio.timeout(60):
+        while await ask(url, sql) != [(answer,)]:  # noqa: ASYNC110 - another process tells
+            await asyncio.sleep(0.02)
+
+
 class OwnServer:
     """A server that a test may stop and start."""
 
@@ -153,6 +160,11 @@ class Proxy:
                 writer.write(data)
                 await writer.drain()
         writer.close()
+
+    def lead_to(self, folder: Path) -> None:
+        """Lead to the server whose socket is in another folder from now on, and end what led elsewhere."""
+        self._socket = str(folder / ".s.PGSQL.5432")
+        self.cut()
 
     def cut(self) -> None:
         """End every line at once."""

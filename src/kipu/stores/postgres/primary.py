@@ -31,16 +31,16 @@ class Primary:
         self._given: dict[str, Any] = dict(conninfo_to_dict(address.driver_url))
         self._system: str | None = None
         self._timeline = _STANDBY
-        self._avoided: set[str] = set()
+        self._found: dict[str, int] = {}  # the timeline on which each place was when it was last asked
         self.refusal: str | None = None  # why the last connection was given up
 
     @property
     def conninfo(self) -> str:
         """Return where to connect: of several hosts those last that were found not to be the primary."""
-        places = [place for place in self._places() if self._name(place) not in self._avoided]
-        places += [place for place in self._places() if self._name(place) in self._avoided]
+        places = self._places()
         if len(places) < 2:
             return make_conninfo(**self._given)
+        places.sort(key=lambda place: self._found.get(self._name(place), self._timeline), reverse=True)
         joined = {name: ",".join(place[name] for place in places) for name in places[0]}
         return make_conninfo(**{**self._given, **joined, "target_session_attrs": self._wanted})
 
@@ -63,13 +63,10 @@ class Primary:
             raise
         why = self._why_not(system, timeline)
         self.refusal = why
-        place = f"{connection.info.host} {connection.info.port}"
-        if why is None:
-            self._avoided.discard(place)
-            return
-        self._avoided.add(place)
-        await connection.close()
-        raise psycopg.OperationalError(why)
+        self._found[f"{connection.info.host} {connection.info.port}"] = timeline
+        if why is not None:
+            await connection.close()
+            raise psycopg.OperationalError(why)
 
     def _why_not(self, system: str, timeline: int) -> str | None:
         if system != self._system:  # another database altogether, where the address leads now
