@@ -7,14 +7,21 @@ import multiprocessing
 import random
 import signal
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from kipu.errors import ApprovalNotFoundError, ConflictError, MessageRejectedError
+from kipu.errors import (
+    ApprovalNotFoundError,
+    ConflictError,
+    MessageRejectedError,
+    SessionBusyError,
+    StoreUnavailableError,
+)
 from kipu.manager.manager import SessionManager
+from kipu.manager.session import Session
 from kipu.ports.head import Head
 from kipu.runtime.approvals import ApprovalDesk
 from kipu.runtime.messages.bus import MessageBus
@@ -26,7 +33,7 @@ from tests.acceptance.runtime import soak_worker
 from tests.acceptance.runtime.soak_check import SoakLog, windows_refused
 from tests.acceptance.runtime.soak_worker import Book
 
-PLANS = ["", "", "", "read", "write", "read,look", "write,send", "danger", "read,write,danger", "danger,danger"]
+T = TypeVar("T")
 STUCK_S = 120.0  # nothing is appended anywhere for so long: it will not end
 
 
@@ -41,6 +48,21 @@ class SoakSize:
     kill_every_s: float = 1.0
     kills_after_s: float = 2.0  # once everything is sent: a backlog is worked off under fire for so long
     pause_s: float = 0.0  # of each sender between two messages, on average
+    modes: Sequence[str] = (*MODES, "followup", "steer")
+    rarities: float = 1.0  # how many messages have a cap or a time to live, of those that are usual here
+    plans: Sequence[str] = (
+        "",
+        "",
+        "",
+        "read",
+        "write",
+        "read,look",
+        "write,send",
+        "danger",
+        "read,write,danger",
+        "danger,danger",
+    )
+    lease_wait_s: float = 0.0  # where nobody can say that a holder is dead, its lease has to end
     worker_options: Mapping[str, Any] = field(default_factory=lambda: {"sweep_s": 0.3, "max_turns": 32})
 
 
@@ -78,13 +100,13 @@ class Soak:
             desk = ApprovalDesk(manager)
             bus = MessageBus(manager, approvals=desk)
             people = asyncio.ensure_future(self._decide_often(desk, bus))
-            killer = asyncio.ensure_future(self._kill_often())
+            killer = asyncio.ensure_future(self._trouble())
             try:
                 await asyncio.gather(*(self._send_all(bus, f"sender-{n}") for n in range(self._size.senders)))
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self._size.kills_after_s):
                         await self._until_quiet(manager, kills=True)
-                killer.cancel()
+                await self._end_trouble(killer)
                 await self._until_quiet(manager, kills=False)
             finally:
                 for task in (people, killer):
@@ -107,9 +129,9 @@ class Soak:
 
     async def _send(self, bus: MessageBus, message: InboundEvent) -> None:
         try:
-            receipt = await bus.publish(message)
+            receipt = await surely(lambda: bus.publish(message))
             if self._chance.random() < 0.03:
-                again = await bus.publish(message)
+                again = await surely(lambda: bus.publish(message))
                 if (again.seq, again.duplicate) != (receipt.seq, True):
                     self.outcome.problems.append(f"{message.source_message_id} was stored twice")
         except MessageRejectedError:
@@ -121,34 +143,35 @@ class Soak:
             try:
                 await bus.control.cancel(*where)
                 self.outcome.cancelled.add(where)
-            except ConflictError:
-                pass  # a turn has it, or it was settled
+            except (ConflictError, StoreUnavailableError):
+                pass  # a turn has it, or it was settled; or nobody knows
         if self._chance.random() < 0.03:
             mode: StopMode = self._chance.choice(["stop", "interrupt", "rollback", "rollback_forced"])
-            self.outcome.stops += await bus.control.stop(receipt.session_id, mode) is not None
+            with suppress(StoreUnavailableError):
+                self.outcome.stops += await bus.control.stop(receipt.session_id, mode) is not None
 
     def _message(self, number: int, sender: str) -> InboundEvent:
         chance = self._chance
-        mode = chance.choice([*MODES, "followup", "steer"])
+        mode = chance.choice(self._size.modes)
         policy: dict[str, Any] = {"mode": mode}
         if mode == "collect":
             policy |= {"debounce_ms": chance.randrange(200), "max_wait_ms": chance.randrange(500)}
-        if chance.random() < 0.2:
+        if chance.random() < 0.2 * self._size.rarities:
             policy |= {"cap": chance.randrange(1, 6), "on_full": chance.choice(ON_FULL)}
-        if chance.random() < 0.1:
+        if chance.random() < 0.1 * self._size.rarities:
             policy["ttl_ms"] = chance.randrange(50, 3000)
         return InboundEvent(
             channel="soak",
             chat_id=str(chance.randrange(self._size.sessions)),
             sender_id=sender,
-            content=f"message {number} plan={chance.choice(PLANS)}",
+            content=f"message {number} plan={chance.choice(self._size.plans)}",
             source_message_id=f"m-{number}",
             policy=policy,
         )
 
     async def _decide_often(self, desk: ApprovalDesk, bus: MessageBus) -> None:
         while True:
-            for approval in await desk.pending():
+            for approval in await surely(desk.pending):
                 try:
                     if self._chance.random() < 0.7:
                         await desk.approve(approval.approval_id, session_id=approval.session_id)
@@ -157,8 +180,8 @@ class Soak:
                     else:
                         await bus.control.stop(approval.session_id)
                     self.outcome.decisions += 1
-                except ApprovalNotFoundError:
-                    pass  # its turn ended meanwhile
+                except (ApprovalNotFoundError, StoreUnavailableError):
+                    pass  # its turn ended meanwhile; or it is looked at again
             await asyncio.sleep(0.5)
 
     # ---- workers -----------------------------------------------------------------------------------------------------
@@ -170,7 +193,8 @@ class Soak:
         worker.start()
         self._workers.append(worker)
 
-    async def _kill_often(self) -> None:
+    async def _trouble(self) -> None:
+        """Kill one worker after the other; start a new one each time."""
         while True:
             while len(self._workers) < self._size.workers:
                 self._start_worker()
@@ -182,6 +206,12 @@ class Soak:
             victim.kill()
             await asyncio.to_thread(victim.join)
             self.outcome.kills += 1
+
+    async def _end_trouble(self, trouble: asyncio.Future[None]) -> None:
+        """Let no more come: from now on all has to come to its end."""
+        trouble.cancel()
+        with suppress(asyncio.CancelledError):
+            await trouble
 
     async def _begun(self) -> None:
         """Wait until every worker has begun: a busy machine must not leave them no time at all."""
@@ -204,7 +234,7 @@ class Soak:
         loop = asyncio.get_running_loop()
         moved_s, before = loop.time(), -1
         while True:
-            heads = [head async for head in manager.heads()]
+            heads = await surely(lambda: heads_of(manager))
             busy = [head for head in heads if head.waiting or head.open_turn]
             total = sum(head.last_seq for head in heads)
             if total != before:
@@ -228,10 +258,10 @@ class Soak:
             session = await manager.open(head.session_id)
             log = SoakLog(await session.get_full_history())
             log.check_effects(ran)
-            if not await session.lock.try_acquire():  # of a dead owner's nothing is left to wait for
-                log.say(f"the lease is still held by {head.lease_owner}")
-            else:
+            if await self._is_free(session):
                 await session.lock.release()
+            else:
+                log.say(f"the lease is still held by {head.lease_owner}")
             found += [f"{head.key}: {problem}" for problem in [*log.problems, *await windows_refused(session)]]
             known |= {(head.session_id, seq) for seq in log.messages}
             self._count(log)
@@ -243,10 +273,33 @@ class Soak:
         found += [f"{where} was acknowledged and lost" for where in self.outcome.acknowledged.keys() - known]
         found += [f"{where} is nobody's message" for where in known - self.outcome.acknowledged.keys()]
 
+    async def _is_free(self, session: Session) -> bool:
+        """Take the session's lock; of a dead owner's nothing is left to wait for, unless nobody can know of it."""
+        if not self._size.lease_wait_s:
+            return await session.lock.try_acquire()
+        with suppress(SessionBusyError):
+            await session.lock.acquire(wait_s=self._size.lease_wait_s)
+            return True
+        return False
+
     def _count(self, log: SoakLog) -> None:
         self.outcome.turns.update(turn.finished.outcome if turn.finished else "open" for turn in log.turns)
         self.outcome.turns["undone"] += sum(turn.undone for turn in log.turns)
         self.outcome.settled.update(reason for reasons in log.settled.values() for reason in reasons)
+
+
+async def surely(ask: Callable[[], Awaitable[T]]) -> T:
+    """Ask until the store is there: what a sender does who has no acknowledgement yet."""
+    while True:
+        try:
+            return await ask()
+        except StoreUnavailableError:
+            await asyncio.sleep(0.1)
+
+
+async def heads_of(manager: SessionManager) -> list[Head]:
+    """Return every head."""
+    return [head async for head in manager.heads()]
 
 
 def _busy(head: Head) -> dict[str, Any]:

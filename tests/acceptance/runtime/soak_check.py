@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,13 +15,16 @@ from kipu.events.turn import (
     MessageSettledEvent,
     StopRequestedEvent,
     TurnFinishedEvent,
+    TurnResumedEvent,
     TurnStartedEvent,
     TurnSteeredEvent,
 )
 from kipu.manager.session import Session
+from kipu.ports.owner import Owner
 from kipu.session.mailbox import URGENT_MODES, Arrival, arrival_of
 from kipu.testing.validators import validate
 
+BY = re.compile(r"\[by (\d+)\]")
 TARGETS = ("neutral", "openai_chat", "openai_responses", "anthropic", "gemini")
 
 
@@ -58,8 +62,12 @@ class SoakLog:
         self._waiting, self._open_turn = set(waiting), open_turn
         self._open: TurnRecord | None = None
         self._newest_answer = 0
+        self._token = 0
+        self._holder: str | None = None  # the process that has the turn
+        self._check_numbers([event.seq for event in events])
         for event in events:
             self._take(event)
+            self._take_epoch(event)
         self._check_messages()
         self._check_turns()
         self._check_order()
@@ -91,6 +99,23 @@ class SoakLog:
             case _:
                 self._take_undoing(event)
                 self._take_step(event)
+
+    def _check_numbers(self, seqs: Sequence[int]) -> None:
+        if list(seqs) != list(range(1, len(seqs) + 1)):
+            self.say(f"the numbers are not 1 to {len(seqs)}")
+
+    def _take_epoch(self, event: SessionEvent) -> None:
+        """Check that leases follow one another, and that whoever has lost one writes nothing behind the next."""
+        if isinstance(event, (TurnStartedEvent, TurnResumedEvent)):
+            if (event.token or 0) <= self._token:
+                self.say(f"{event.seq}: a turn under lease {event.token} after one under {self._token}")
+            owner = Owner.parse(event.worker or "")
+            self._token, self._holder = event.token or 0, None if owner is None else str(owner.pid)
+        if isinstance(event, (AgentMessageEvent, ToolResultEvent)):
+            said = event.content if isinstance(event, AgentMessageEvent) else event.result
+            strangers = set(BY.findall(str(said))) - {self._holder}
+            if strangers:
+                self.say(f"{event.seq}: {event.event_type} of {strangers}, but {self._holder} had the turn")
 
     def _take_undoing(self, event: SessionEvent) -> None:
         match event:
