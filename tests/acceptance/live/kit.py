@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kipu import open_manager
+from kipu.events.conversation import AgentMessageEvent
 from kipu.events.event import SessionEvent
 from kipu.events.turn import TurnFinishedEvent
 from kipu.manager.manager import SessionManager
@@ -95,8 +96,8 @@ class Seen:
         return [one for one in self.happenings if isinstance(one, SessionEvent)]
 
     @property
-    def text(self) -> str:
-        """Return the text of answers as it stands, what does not count left out."""
+    def streamed(self) -> str:
+        """Return the text that came in pieces, what does not count left out."""
         found = ""
         for one in self.happenings:
             if isinstance(one, LostNews | RetryNews):
@@ -104,6 +105,19 @@ class Seen:
             elif isinstance(one, ModelNews) and isinstance(one.event, TextDelta):
                 found += one.event.text
         return found
+
+    @property
+    def text(self) -> str:
+        """Return the text as somebody sees it: pieces, and an answer of which none came from its event."""
+        found = answer = ""
+        for one in self.happenings:
+            if isinstance(one, LostNews | RetryNews):
+                answer = ""
+            elif isinstance(one, ModelNews) and isinstance(one.event, TextDelta):
+                answer += one.event.text
+            elif isinstance(one, AgentMessageEvent):
+                found, answer = found + (answer or str(one.content)), ""
+        return found + answer
 
     @property
     def output(self) -> str:
@@ -114,10 +128,10 @@ class Seen:
         """Return when it is so."""
         async with asyncio.timeout(within_s):
             while not is_so(self):
-                self.came.clear()
-                await self.came.wait()
                 if self.error is not None:
                     raise self.error
+                self.came.clear()
+                await self.came.wait()
 
     async def until_finished(self, count: int = 1) -> None:
         """Return when so many turns have ended."""
@@ -147,4 +161,58 @@ async def watching(
     finally:
         task.cancel()
         with suppress(asyncio.CancelledError, Exception):
+            await task
+
+
+@dataclass
+class Speaker:
+    """A tool that prints what a test says, until the test lets it end."""
+
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+    emit: Callable[[str], None] | None = None
+    begun: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def run(self, _arguments: Any, context: Any) -> str:
+        """Begin, and wait for the end."""
+        self.emit = context.emit
+        self.begun.set()
+        await self.over.wait()
+        return "done"
+
+    def say(self, text: str) -> None:
+        """Print something."""
+        assert self.emit is not None
+        self.emit(text)
+
+
+async def carried(url: str, ready: asyncio.Event, found: list[str]) -> None:
+    """Keep every text that a Valkey server carries, until the task is cancelled."""
+    from valkey.asyncio import Valkey
+
+    client: Any = Valkey.from_url(url)
+    hearing: Any = client.pubsub()
+    try:
+        await hearing.psubscribe("*")
+        while True:
+            message = await hearing.get_message(timeout=5)
+            if message is not None and message["type"] == "psubscribe":
+                ready.set()
+            elif message is not None:
+                found.append(message["data"].decode())
+    finally:
+        await hearing.aclose()
+        await client.aclose()
+
+
+@asynccontextmanager
+async def overhearing(url: str) -> AsyncIterator[list[str]]:
+    """Give every text that a Valkey server carries while the block runs."""
+    ready, found = asyncio.Event(), list[str]()
+    task = asyncio.ensure_future(carried(url, ready, found))
+    await ready.wait()
+    try:
+        yield found
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
             await task

@@ -68,7 +68,7 @@ class Watcher:
 @pytest.mark.parametrize("seed", range(40))
 def test_whatever_becomes_of_pieces_the_text_is_whole_and_shown_once(seed: int) -> None:
     """Dropped, doubled, overlapping and late pieces: what is shown is a beginning of the answer, and whole with its event (A44)."""
-    chance = random.Random(seed)  # noqa: S311
+    chance = random.Random(seed)
     pieces = []
     place = 0
     while place < len(TEXT):

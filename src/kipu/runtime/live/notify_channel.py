@@ -66,10 +66,9 @@ class NotifyChannel:
             await asyncio.sleep(_AGAIN_S)
 
     async def _connect(self) -> None:
-        address = self._address
-        connection: Connection = await psycopg.AsyncConnection.connect(
-            address.driver_url, **connection_settings(address)
-        )
+        settings = connection_settings(self._address)
+        settings["application_name"] = f"{settings.get('application_name', 'kipu')} live"
+        connection: Connection = await psycopg.AsyncConnection.connect(self._address.driver_url, **settings)
         self._connection = connection
         connection.add_notify_handler(lambda notice: self._take(notice.channel, notice.payload))
         async with self._busy:

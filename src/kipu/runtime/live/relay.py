@@ -98,7 +98,7 @@ class LiveRelay:
     async def open(self) -> None:
         """Begin."""
         self._streams.elsewhere = self
-        self._streams.is_wanted = self._is_wanted
+        self._streams.is_wanted = self.is_wanted
         self._tasks = [asyncio.ensure_future(self._take_in()), asyncio.ensure_future(self._say_wishes())]
         await self._channel.open(self._hear, self._connected)
 
@@ -119,7 +119,8 @@ class LiveRelay:
 
     # ---- what streams here -----------------------------------------------------------------------------------------
 
-    def _is_wanted(self, session_id: str) -> bool:
+    def is_wanted(self, session_id: str) -> bool:
+        """Return True where somebody elsewhere watches the session."""
         return session_id in self._wants
 
     def moved(self, stream: Stream) -> None:
@@ -164,7 +165,7 @@ class LiveRelay:
             if size > FLUSH_BYTES:
                 break
             del self._dirty[key]
-            if not stream.has_unsent or not self._is_wanted(stream.begun.session_id):
+            if not stream.has_unsent or not self.is_wanted(stream.begun.session_id):
                 continue
             found = await self._texts(stream.unsent())
             texts += found
@@ -251,7 +252,8 @@ class LiveRelay:
         if who == self._streams.name:
             self.heard_s = self._now_s()
             return
-        if wishes.get("q") and self._own:
+        if wishes.get("q") and self._own:  # whoever asks has heard nothing so far
+            self._fresh.update(self._own)
             self._changed.set()
         until = self._now_s() + WANTED_S
         for word in ("w", "f"):
