@@ -30,15 +30,28 @@ def store_alone(context: typer.Context, *, store: StoreOption = None, json: Json
 
 
 @store_app.command("init")
-def init(context: typer.Context, *, store: StoreOption = None, json: JsonOption = False) -> None:
+def init(
+    context: typer.Context,
+    *,
+    partitions: Annotated[
+        int | None,
+        typer.Option(
+            "--partitions", help="Keep events, search terms and blobs of a new PostgreSQL store in so many parts."
+        ),
+    ] = None,
+    store: StoreOption = None,
+    json: JsonOption = False,
+) -> None:
     """Make the store in force, or leave the one that is there as it is."""
     invocation = begin(context, store=store, json=json)
-    invocation.run(_init(invocation))
+    invocation.run(_init(invocation, partitions=partitions))
 
 
-async def _init(invocation: Invocation) -> None:
+async def _init(invocation: Invocation, *, partitions: int | None) -> None:
     from kipu.wiring import open_store
 
+    if partitions is not None:
+        await _make_in_parts(invocation, partitions)
     store = await open_store(invocation.store_url, find_keys=invocation.find_keys)
     try:
         described = store.describe()
@@ -48,6 +61,15 @@ async def _init(invocation: Invocation) -> None:
         invocation.output.emit({"store": described.url, "kind": described.kind, "read_only": described.read_only})
     else:
         invocation.output.say(f"{described.url} is there")
+
+
+async def _make_in_parts(invocation: Invocation, partitions: int) -> None:
+    if not _is_on_server(invocation.store_url):
+        raise StoreUrlError(url=invocation.store_url, reason="only a PostgreSQL store has partitions")
+    from kipu.stores.postgres.partitioning import make_in_parts
+
+    async with _database(invocation) as database:
+        await make_in_parts(database, partitions)
 
 
 @store_app.command("check")
