@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from kipu.events.turn import TurnFinishedEvent
     from kipu.manager.manager import SessionManager
     from kipu.manager.session import Session
-    from kipu.runtime.messages.control import ControlLane
+    from kipu.runtime.messages.control import ControlLane, SessionStatus
     from kipu.runtime.messages.waiting import QueuedMessage
 
 app = typer.Typer(add_completion=False)
@@ -54,12 +54,20 @@ async def _status(invocation: Invocation, text: str) -> None:
             ("run by", f"process {owner.pid} on {owner.host}" if owner else None),
             ("waiting", now.waiting or None),
             ("due", None if not now.due_at else now.due_at),
+            ("files", _files(now)),
             ("events", now.last_seq),
             *(("asks", f"{one.approval_id}  {one.tool_name}: {one.shown.get('summary', '')}") for one in pending),
         ]
     )
     if now.state in ("running", "stopping") and owner is None:
         output.say(f"nobody runs the turn now; go on with: kipu run --resume {now.session_id}")
+
+
+def _files(now: SessionStatus) -> str | None:
+    if now.bound_to is not None:
+        why = f" ({now.bound_why})" if now.bound_why else ""
+        return f"only on {now.bound_to}{why}: a worker there takes its turns"
+    return f"kept in the store; last in use on {now.files_at}" if now.files_at is not None else None
 
 
 @app.command("stop")
@@ -77,7 +85,7 @@ def stop(
 
 async def _stop(invocation: Invocation, text: str) -> None:
     from kipu.cli.reference import find_session
-    from kipu.cli.runner import finished, live_owner
+    from kipu.cli.runner import LIVE_WAIT_S, finished, last_worker, live_owner
     from kipu.manager.access import Verb
 
     output = invocation.output
@@ -90,6 +98,8 @@ async def _stop(invocation: Invocation, text: str) -> None:
             head = await manager.store.head(session.session_id)
             if head is not None and live_owner(head.lease_owner) is not None:
                 ended = await finished(session, turn_id, after=after, wait_s=STOP_WAIT_S)
+            elif await last_worker(session) is not None:  # nobody holds a parked turn; who ran it may take it up at once
+                ended = await finished(session, turn_id, after=after, wait_s=LIVE_WAIT_S)
             if ended is None and await _close(invocation, manager, session):
                 ended = await finished(session, turn_id, after=after, wait_s=STOP_WAIT_S)
     if output.json:

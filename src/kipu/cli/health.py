@@ -48,10 +48,11 @@ class Health:
 
     async def metrics(self) -> str:
         """Return the figures in the text format that Prometheus reads."""
-        worker = self._runtime.worker
+        worker, elsewhere = self._runtime.worker, self._runtime.elsewhere.waiting
         figures = (
             ("turns_running", "gauge", "Turns that run here.", len(worker.running)),
             ("turns_waiting", "gauge", "Sessions that wait here for a free place.", worker.waiting_count),
+            ("sessions_elsewhere", "gauge", "Sessions with work whose files another machine has.", len(elsewhere)),
             ("turns_capacity", "gauge", "Turns that may run here at once.", self._capacity),
             ("sessions_due", "gauge", "Sessions with work that nobody had at the last look.", worker.due_count),
             ("turns_served_total", "counter", "Turns that were run here, or a part of them.", worker.served_count),

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kipu.runtime.runtime import Runtime
     from kipu.runtime.sandbox.opening import SandboxChoice
     from kipu.runtime.turns.spending import TurnLimits
+    from kipu.runtime.workspaces.place import WorkspacesMode
 
 ORGANISATION_FILE = Path("/etc/kipu/config.toml")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -79,6 +80,8 @@ def agent_settings(settings: Settings, *, store_url: str, environment: Mapping[s
         limits=_limits(settings.table("limits"), source),
         own_places=(*own_places(settings, store_url), state_folder(environment)),
         project=project_files(settings, environment).settings_for,
+        workspaces_mode=cast("WorkspacesMode", settings["workspaces"]),
+        workspaces_root=Path(root).expanduser().absolute() if (root := settings["workspaces_root"]) else None,
     )
 
 

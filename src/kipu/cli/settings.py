@@ -15,6 +15,7 @@ TOKENS = ("estimate", "exact")
 SANDBOXES = ("auto", "required", "off")
 SWITCH = ("true", "false")
 WORKSPACES = ("directory", "worktree", "private")
+FILES = ("auto", "local", "bound", "stored", "shared")
 BUSY = ("queue", "steer")
 REDACTION = ("on", "off")
 MEMORY = ("on", "rules", "off")
@@ -47,6 +48,12 @@ KNOWN: Mapping[str, Known] = {
     ),
     "network": Known("KIPU_NETWORK", "whether sandboxed commands reach the network", choices=SWITCH),
     "workspace": Known("KIPU_WORKSPACE", "where a new session works: directory, worktree, private", choices=WORKSPACES),
+    "workspaces": Known(
+        "KIPU_WORKSPACES",
+        "how files of sessions get to other machines: stored, shared, bound, local, or auto (by the store)",
+        choices=FILES,
+    ),
+    "workspaces_root": Known("KIPU_WORKSPACES_ROOT", "the directory that all machines share, for workspaces = shared"),
     "busy": Known("KIPU_BUSY", "what a line does that is typed while an agent works: queue, steer", choices=BUSY),
     "memory": Known(
         "KIPU_MEMORY",
@@ -182,6 +189,7 @@ _DEFAULTS: Mapping[str, str] = {
     "sandbox": "auto",
     "network": "false",
     "workspace": "directory",
+    "workspaces": "auto",
     "busy": "queue",
     "memory": "on",
     "redaction": "on",

@@ -6,6 +6,7 @@ import asyncio
 import signal
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,6 +17,7 @@ from kipu.errors import InputError
 
 if TYPE_CHECKING:
     from kipu.runtime.runtime import Runtime
+    from kipu.runtime.workspaces.place import Place
 
 app = typer.Typer(add_completion=False)
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -49,6 +51,7 @@ async def _work(invocation: Invocation, *, concurrency: int, drain_s: float, pla
     async with AsyncExitStack() as stack:
         manager = await stack.enter_async_context(invocation.manager(create=True))
         runtime = open_cli_runtime(invocation, manager, max_turns=concurrency, max_agents=max(128, 2 * concurrency))
+        runtime.elsewhere.tell = partial(_say_elsewhere, invocation)
         async with runtime:
             health = Health(runtime, capacity=concurrency)
             if place is not None:
@@ -73,6 +76,15 @@ async def _drain(runtime: Runtime, drain_s: float, *, at_once: asyncio.Event) ->
         draining.cancel()
         await runtime.worker.drain(timeout_s=0.0)
     await asyncio.gather(draining, hurried, return_exceptions=True)
+
+
+def _say_elsewhere(invocation: Invocation, session_id: str, place: Place) -> None:
+    if invocation.json:
+        invocation.output.emit({"event": "elsewhere", "session_id": session_id, "bound_to": place.name})
+    else:
+        invocation.output.say(
+            f"session {session_id} has work, and its files are on {place.name}: left to a worker there"
+        )
 
 
 def _say_ready(invocation: Invocation, *, store: str, concurrency: int, notes: tuple[str, ...]) -> None:

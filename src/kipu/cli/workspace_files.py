@@ -14,6 +14,7 @@ from kipu.cli.options import JsonOption, SessionArgument, StoreOption
 if TYPE_CHECKING:
     from kipu.manager.manager import SessionManager
     from kipu.manager.session import Session
+    from kipu.runtime.session_workspaces import SessionWorkspaces
     from kipu.runtime.workspaces.checkpoints import CheckpointRecorder, Undone
     from kipu.runtime.workspaces.local import LocalWorkspace
 
@@ -39,6 +40,7 @@ def diff(
 
 async def _diff(invocation: Invocation, text: str, *, turns: int | None, since: int | None) -> None:
     from kipu.cli.reference import find_session
+    from kipu.manager.access import Verb
     from kipu.manager.rewinding import before_turns
     from kipu.runtime.workspaces.checkpoints import diff_since
 
@@ -49,9 +51,11 @@ async def _diff(invocation: Invocation, text: str, *, turns: int | None, since: 
         to_seq = since if since is not None else session.head.base_seq
         if turns is not None:
             to_seq = await before_turns(session, turns)
-        async with workspace_of(invocation, manager, session=session) as (workspace, _recorder):
+        await session.permit(Verb.APPEND)
+        places = await _places(invocation, manager)
+        async with places.looked_at(session) as workspace:
             changes = await diff_since(session, workspace, to_seq=to_seq)
-            root = str(workspace.root)
+            root = str((session.head.workspace or {}).get("path", workspace.root))
     if output.json:
         output.emit({"session_id": session.session_id, "since": to_seq, "root": root, "diff": changes})
         return
@@ -117,18 +121,26 @@ async def workspace_of(
 
     Raises: AccessDeniedError, WorkspaceMissingError, WorkspaceError.
     """
-    from kipu.cli.serving import settings_of
     from kipu.manager.access import Verb
-    from kipu.runtime.session_workspaces import SessionWorkspaces
-    from kipu.runtime.workspaces.provision import WorkspaceProvision
-    from kipu.stores.host import SystemClock
 
     await session.permit(Verb.APPEND)
-    settings = settings_of(invocation)
-    provision = WorkspaceProvision(settings.workspaces, own_places=settings.own_places, clock=SystemClock())
-    places = SessionWorkspaces(manager, provision)
+    places = await _places(invocation, manager)
     workspace = await places.open(session)
     try:
         yield workspace, await places.recorder(session, workspace)
     finally:
         await workspace.aclose()
+
+
+async def _places(invocation: Invocation, manager: SessionManager) -> SessionWorkspaces:
+    """Return what opens the directories of sessions as the settings in force say. Raises: SharedRootError, ConfigurationError."""
+    import time
+
+    from kipu.cli.serving import settings_of
+    from kipu.runtime.session_workspaces import SessionWorkspaces
+    from kipu.runtime.workspaces.presence import Presence
+    from kipu.stores.host import SystemClock
+
+    places = SessionWorkspaces(manager, settings_of(invocation).provision(manager.store, clock=SystemClock()))
+    await Presence(manager, places.placing, monotonic_s=time.monotonic).confirm()
+    return places

@@ -54,7 +54,7 @@ class RestoreError(WorkspaceError):
 
 
 class HostBoundError(WorkspaceError):
-    """The files of this session are on {host} ({reason}), and this is {here}. Start `kipu worker` there, or choose another directory with /cwd."""
+    """The files of this session are on {host} ({reason}); this is {here}. Start `kipu worker` there, or choose others with /cwd."""
 
     code = "host_bound"
 

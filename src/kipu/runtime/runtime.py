@@ -22,6 +22,7 @@ from kipu.runtime.observer import LiveFeed
 from kipu.runtime.orchestrator import Orchestrator
 from kipu.runtime.turns.elsewhere import ASKED_WAIT_S, WAIT_S, Elsewhere
 from kipu.runtime.worker import Worker
+from kipu.runtime.workspaces.copy_keeper import CopyKeeper
 from kipu.runtime.workspaces.presence import Presence
 from kipu.session.busy import PolicyChoice
 
@@ -61,6 +62,7 @@ class Runtime:
         builder.orchestrator = self.orchestrator
         self.placing = builder.workspaces.placing
         self._presence = Presence(manager, self.placing, monotonic_s=time.monotonic)
+        self._copies = CopyKeeper(manager, self.placing, copies=builder.workspaces.copies)
         self._is_for_all = accepts is None
         wait_s = WAIT_S if self._is_for_all else ASKED_WAIT_S
         self.elsewhere = Elsewhere(self.placing, self._presence, monotonic_s=time.monotonic, wait_s=wait_s)
@@ -96,6 +98,7 @@ class Runtime:
         self._stack.push_async_callback(self.orchestrator.close)
         if self._is_for_all:
             await self._stack.enter_async_context(self._presence)
+            await self._stack.enter_async_context(self._copies)
         else:  # a command that does one thing is no worker that others count on
             await self._presence.confirm()
         await self._stack.enter_async_context(self.worker)

@@ -79,9 +79,9 @@ async def _diff(chat: Conversation, rest: str) -> None:
     if rest not in ("", "turn"):
         raise InputError(reason="write /diff for the whole session, or /diff turn for the last turn")
     session = chat.require_session()
-    workspace = await chat.runtime.builder.workspaces.open(session)
     to_seq = await _before_last_turn(session) if rest == "turn" else session.head.base_seq
-    text = await diff_since(session, workspace, to_seq=to_seq)
+    async with chat.runtime.builder.workspaces.looked_at(session) as workspace:
+        text = await diff_since(session, workspace, to_seq=to_seq)
     if text:
         chat.screen.show_diff(text)
     else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -16,13 +15,19 @@ from kipu.ports.erasure import Emptied, Facts
 from kipu.ports.head import Head
 from kipu.ports.store import EventStore
 from kipu.runtime.session_workspaces import SessionWorkspaces
+from kipu.runtime.workspaces.carried import LocalCopies
+from kipu.runtime.workspaces.place import ROOT_MARK, read_mark
 from kipu.runtime.workspaces.provision import WorkspaceProvision
+from kipu.runtime.workspaces.removal import remove_tree
 from kipu.session.patch import WORKSPACE
 
 if TYPE_CHECKING:
     from kipu.manager.manager import SessionManager
 
 CHOSEN = "workspace: a directory that a user chose"
+COPIES = (
+    "workspace: copies on other machines, which go within ten minutes while a worker runs there, or when one begins"
+)
 BRANCH = "workspace: the git branch kipu/<session id>, which has commits of its own"
 
 
@@ -61,14 +66,19 @@ class WorkspacePlace:
         """Remove the directory with all that is in it."""
         if facts.get("kind") == "directory":
             return Emptied(kept=(CHOSEN,))
-        count = await asyncio.to_thread(_count, self._provision.base / session_id)
+        count = 0
         kept: tuple[str, ...] = ()
         if facts.get("kind") == "worktree":
             with suppress(KipuError, OSError):  # its repository may be gone: the directory goes all the same
                 workspace = await self._provision.open(facts["record"])
                 removal = await self._provision.remove(workspace, force=True)
                 kept = (BRANCH,) if removal.kept_branch is not None else ()
-        await asyncio.to_thread(_remove_tree, self._provision.base / session_id)
+        await asyncio.to_thread(LocalCopies(self._provision.base).forget, session_id)
+        for folder in {self._provision.base / session_id, *_shared_folder(session_id, facts)}:
+            count += await asyncio.to_thread(_count, folder)
+            await asyncio.to_thread(remove_tree, folder)
+        if facts.get("record", {}).get("at") is not None and "place" not in facts["record"]:
+            kept = (*kept, COPIES)
         return Emptied({"files": count}, kept)
 
     async def erase_person(self, tenant: str, owner: str) -> Emptied:
@@ -84,15 +94,9 @@ def _count(folder: Path) -> int:
     return sum(1 for path in folder.rglob("*") if not path.is_dir()) if folder.is_dir() else 0
 
 
-def _remove_tree(folder: Path) -> None:
-    """Remove a folder, also one that a sandboxed command made unwritable. A link in its place is removed, never followed."""
-    if folder.is_symlink():
-        folder.unlink()
-        return
-
-    def allow(function: Any, path: str, _error: Any) -> None:
-        Path(path).parent.chmod(0o700)
-        function(path)
-
-    if folder.is_dir():
-        shutil.rmtree(folder, onerror=allow)
+def _shared_folder(session_id: str, facts: Facts) -> list[Path]:
+    """Return the session's own directory in a directory that all machines share, told by the mark that is there."""
+    record = facts.get("record", {})
+    path, place = Path(str(record.get("path", ""))), record.get("place") or [""]
+    is_own = path.name == session_id and read_mark(path.parent / ROOT_MARK) == place[0]
+    return [path] if is_own else []

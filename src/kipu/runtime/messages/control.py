@@ -17,6 +17,7 @@ from kipu.runtime.approvals import ApprovalDesk
 from kipu.runtime.messages.waiting import QueuedMessage, queued_message, waiting_arrivals
 from kipu.runtime.turns.ancestry import tell_parents, why_on
 from kipu.runtime.turns.turn_run import read_story
+from kipu.runtime.workspaces.place import Place
 
 State = Literal["idle", "waiting", "running", "parked", "stopping"]
 StopMode = Literal["stop", "interrupt", "rollback", "rollback_forced"]
@@ -33,6 +34,9 @@ class SessionStatus:
     owner: str | None
     due_at: str | None
     last_seq: int
+    bound_to: str | None = None  # the place that has its files, where only a worker there takes its turns
+    bound_why: str | None = None
+    files_at: str | None = None  # the machine that had them in use last, where they are kept in the store
 
 
 class ControlLane:
@@ -115,6 +119,7 @@ class ControlLane:
             owner=None if stored is None else stored.lease_owner,
             due_at=None if stored is None else stored.due_at,
             last_seq=head.last_seq,
+            **_files(head.workspace or {}),
         )
 
     async def approve(
@@ -160,6 +165,15 @@ class ControlLane:
         session = await self._manager.open(session_id, principal=principal, verb=verb)
         await session.refresh()
         return session
+
+
+def _files(record: Mapping[str, Any]) -> dict[str, str | None]:
+    place, at = Place.from_json(record.get("place")), Place.from_json(record.get("at"))
+    return {
+        "bound_to": place.name if place is not None else None,
+        "bound_why": record.get("bound"),
+        "files_at": at.name if at is not None and place is None else None,
+    }
 
 
 def _state(session: Session) -> State:

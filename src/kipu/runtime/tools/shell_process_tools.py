@@ -42,7 +42,8 @@ class ProcessTool(ABC):
         del context
         entry = self.table.find(self.subject(arguments))
         if entry is None:
-            text = f"There is no process {self.subject(arguments)!r}. Background processes end with Kipu; process_list shows them."
+            named, ends = self.subject(arguments), "Background processes end with Kipu, and where another machine goes on"
+            text = f"There is no process {named!r}. {ends}; process_list shows them."
             return ToolResult(text, is_error=True, error_info="not_found")
         return await self.work(entry, arguments)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -55,6 +56,13 @@ class LocalCopies:
             temporary.replace(path)
         except OSError as error:
             raise WorkspaceError(root=str(path.parent), reason=error.strerror or str(error)) from error
+
+    def unused_s(self, session_id: str) -> float:
+        """Return how long ago it was noted the last time, by the clock of the file system's machine. Blocking."""
+        try:
+            return time.time() - self._path(session_id).stat().st_mtime
+        except OSError:
+            return 0.0
 
     def forget(self, session_id: str) -> None:
         """Forget the copy, before it goes. Blocking."""
