@@ -17,7 +17,7 @@ from typing import Any, cast
 
 import pytest
 
-from kipu.errors import CopyMismatchError, SessionNotFoundError, StoreUnavailableError
+from kipu.errors import CopyMismatchError, SessionErasedError, SessionNotFoundError, StoreUnavailableError
 from kipu.events.boundary import GenericEvent, NoteEvent
 from kipu.events.conversation import (
     AgentMessageEvent,
@@ -199,7 +199,7 @@ async def test_copy_stops_where_the_target_went_on_by_itself(opened: Opener) -> 
 
 
 async def test_copy_does_not_bring_back_what_the_target_erased(opened: Opener) -> None:
-    """A tombstone in the target stands; one in the source is not carried over (C20)."""
+    """A tombstone in the target stands, and one in the source is carried over: no id is used again by a move (C20, C22)."""
     source, target = await opened("memory://"), await opened("memory://")
     names = await fill(source)
     await manager_of(target).create_session(names["old"])
@@ -208,7 +208,21 @@ async def test_copy_does_not_bring_back_what_the_target_erased(opened: Opener) -
     report = await copied(source, target)
     assert [(skipped.session_id, skipped.code) for skipped in report.skipped] == [(names["old"], "session_erased")]
     assert await target.head(names["old"]) is None
-    assert await manager_of(target).create_session(names["new"]) == names["new"]
+    assert report.erased == 1
+    with pytest.raises(SessionErasedError):
+        await manager_of(target).create_session(names["new"])
+    assert (await copied(source, target)).erased == 0
+
+
+async def test_copy_leaves_a_session_alone_that_was_erased_in_the_source(opened: Opener) -> None:
+    """A session of the target whose id was erased in the source stays, and the report says what to do (C20)."""
+    source, target = await opened("memory://"), await opened("memory://")
+    names = await fill(source)
+    await copied(source, target)
+    await manager_of(source).delete_session(names["new"])
+    report = await copied(source, target)
+    assert await target.head(names["new"]) is not None
+    assert report.notes == (f"session {names['new']} was erased in the source and is in the target; erase it there",)
 
 
 async def test_copy_of_a_fork_takes_its_parents(opened: Opener) -> None:

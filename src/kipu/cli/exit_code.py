@@ -46,6 +46,7 @@ _CODES: tuple[tuple[type[errors.KipuError], ExitCode], ...] = (
     (errors.StoreInUseError, ExitCode.BUSY),
     (errors.StoreConvertingError, ExitCode.BUSY),
     (errors.StoreBeingFilledError, ExitCode.BUSY),
+    (errors.MoveRunningError, ExitCode.BUSY),
     (errors.KeysBusyError, ExitCode.BUSY),
     (errors.StoreError, ExitCode.UNREADABLE),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,14 +13,16 @@ import typer
 
 from kipu.cli.invocation import Invocation, begin
 from kipu.cli.options import JsonOption, StoreOption
-from kipu.errors import InputError
+from kipu.errors import InputError, KipuError
 
 if TYPE_CHECKING:
+    from kipu.ports.store import EventStore
     from kipu.runtime.runtime import Runtime
     from kipu.runtime.workspaces.place import Place
 
 app = typer.Typer(add_completion=False)
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_LOOK_S = 1.0  # how often it is looked whether the store has moved
 
 
 @app.command("worker")
@@ -59,11 +61,27 @@ async def _work(invocation: Invocation, *, concurrency: int, drain_s: float, pla
             described = manager.store.describe()
             _say_ready(invocation, store=described.url, concurrency=concurrency, notes=described.notes)
             with _signalled() as wishes:
-                await wishes[0].wait()
+                moved = await _until_end(manager.store, asked=wishes[0])
                 health.is_draining = True
-                await _drain(runtime, drain_s, at_once=wishes[1])
+                await _drain(runtime, drain_s if moved is None else 0.0, at_once=wishes[1])
+        if moved is not None:
+            raise moved
     if invocation.json:
         invocation.output.emit({"event": "ended"})
+
+
+async def _until_end(store: EventStore, *, asked: asyncio.Event) -> KipuError | None:
+    """Wait until somebody asks for the end, or until there is nothing left to do here: then return why."""
+    from kipu.stores.store_mark import refusal
+
+    while not asked.is_set():
+        with suppress(TimeoutError):
+            await asyncio.wait_for(asked.wait(), _LOOK_S)
+        with suppress(KipuError):
+            mark = await store.mark()
+            if mark is not None and mark.state == "moved":
+                return refusal(mark, own=None, store=store.describe().url)
+    return None
 
 
 async def _drain(runtime: Runtime, drain_s: float, *, at_once: asyncio.Event) -> None:

@@ -126,9 +126,27 @@ class StoreConvertingError(StoreError):
 
 
 class StoreMovedError(StoreError):
-    """The store {store} {state} to {other}: nothing was changed here. {advice}"""
+    """The store {store} {state} to {other}: nothing was changed here. {advice}."""
 
     code = "store_moved"
+
+
+class MoveRunningError(StoreError):
+    """{store} is being moved to {other} by another process ({holder}). Let that one finish, or end it and run this again."""
+
+    code = "move_running"
+
+
+class MoveStoppedError(StoreError):
+    """{store} was not moved to {other}: {reason}. It is in use as before, and what was copied is kept to go on with."""
+
+    code = "move_stopped"
+
+
+class CopyUnsealsError(StoreError):
+    """{store} is encrypted and {other} is not: a copy there could be read by whoever has its files. Encrypt it, or say --decrypt."""
+
+    code = "copy_unseals"
 
 
 class StoreBeingFilledError(StoreError):

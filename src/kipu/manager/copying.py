@@ -17,10 +17,10 @@ from kipu.errors import (
 )
 from kipu.manager.session_copy import SessionCopy
 from kipu.ports.head import Head
-from kipu.ports.store import EventStore, SessionQuery
+from kipu.ports.store import EventStore, SessionQuery, Tombstone
 
 # What stops one session and not the others. A store that cannot be reached or is full stops them all.
-_ABOUT_ONE = (
+ABOUT_ONE = (
     CopyMismatchError,
     SessionErasedError,
     SessionExistsError,
@@ -58,6 +58,7 @@ class CopyReport:
     events: int = 0  # events added
     blobs: int = 0  # blobs added
     bindings: int = 0  # keys that lead to copied sessions now and did not before
+    erased: int = 0  # ids that were erased in the source and are taken in the target now
     lost: int = 0  # records that the source has lost, for which the target has `damaged` events
     skipped: tuple[Skipped, ...] = ()
     notes: tuple[str, ...] = ()  # missing blobs, keys left where the target had them, parents that are gone
@@ -85,15 +86,17 @@ async def copy_store(
     copier = _Copier(source, target, owner=owner, progress=progress, verify=verify)
     if progress is not None:
         await copier.count(sessions)
-    async for head in _heads(source, sessions):
+    async for head in heads_of(source, sessions):
         await copier.copy_with_parents(head)
+    if sessions is None:
+        await copier.bury()
     if copier.mismatch is not None:
         data = {name: value for name, value in copier.mismatch.data.items() if name != "report"}
         raise CopyMismatchError(**data, report=copier.report)
     return copier.report
 
 
-async def _heads(store: EventStore, sessions: Sequence[str] | None) -> AsyncIterator[Head]:
+async def heads_of(store: EventStore, sessions: Sequence[str] | None = None) -> AsyncIterator[Head]:
     """Yield the heads to copy, those created first first: most parents before their forks."""
     if sessions is not None:
         for session_id in sessions:
@@ -110,6 +113,14 @@ async def _heads(store: EventStore, sessions: Sequence[str] | None) -> AsyncIter
         if page.cursor is None:
             return
         query = replace(query, cursor=page.cursor)
+
+
+async def tombstones_of(store: EventStore) -> AsyncIterator[list[Tombstone]]:
+    """Yield every id that was erased, page by page."""
+    after = ""
+    while page := await store.tombstones(after=after):
+        yield page
+        after = page[-1].session_id
 
 
 class _Copier:
@@ -135,7 +146,7 @@ class _Copier:
     async def count(self, sessions: Sequence[str] | None) -> None:
         """Find out how much there is to do."""
         number = events = 0
-        async for head in _heads(self._source, sessions):
+        async for head in heads_of(self._source, sessions):
             number += 1
             events += head.last_seq - head.base_seq
         self._progress = CopyProgress(0, number, 0, events)
@@ -154,13 +165,28 @@ class _Copier:
                 self._done.add(session.session_id)
                 await self._copy(session)
 
+    async def bury(self) -> None:
+        """Let the ids that were erased in the source be taken in the target; sessions of its own there stay."""
+        known = {each.session_id async for page in tombstones_of(self._target) for each in page}
+        async for page in tombstones_of(self._source):
+            new = [each for each in page if each.session_id not in known]
+            for each in list(new):
+                if await self._target.head(each.session_id) is not None:
+                    new.remove(each)
+                    self._note(
+                        f"session {each.session_id} was erased in the source and is in the target; erase it there"
+                    )
+            if new:
+                await self._target.bury(new)
+                self.report = replace(self.report, erased=self.report.erased + len(new))
+
     async def _copy(self, head: Head) -> None:
         work = SessionCopy(
             self._source, self._target, head=head, owner=self._owner, verify=self._verify, moved=self._moved
         )
         try:
             await work.run()
-        except _ABOUT_ONE as error:
+        except ABOUT_ONE as error:
             self._skip(head.session_id, error)
         else:
             report = self.report

@@ -27,16 +27,17 @@ class Kept(NamedTuple):
 class WholeHistory:
     """Read a session's own events without gaps: where the store has nothing, a `damaged` event stands."""
 
-    def __init__(self, store: EventStore, head: Head) -> None:
+    def __init__(self, store: EventStore, head: Head, *, after: int = 0) -> None:
         self._store = store
         self._head = head
+        self._after = max(after, head.base_seq)
         self._last_time = head.created_at or "1970-01-01T00:00:00.000000Z"
         self._damages: list[Damage] | None = None
 
     async def pages(self) -> AsyncIterator[list[Kept]]:
-        """Yield every event up to the head's last, in pages that fit into memory however big the events are."""
+        """Yield every event behind `after` up to the head's last, in pages that fit into memory however big the events are."""
         session_id, last = self._head.session_id, self._head.last_seq
-        after, limit = self._head.base_seq, _FIRST_PAGE
+        after, limit = self._after, _FIRST_PAGE
         while after < last:
             read = await self._store.read(session_id, after=after, until=last, limit=limit)
             page: list[Kept] = []

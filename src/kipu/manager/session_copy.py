@@ -39,6 +39,8 @@ class SessionCopy:
         owner: str,
         verify: bool,
         moved: Callable[[int], None],
+        since: int = 0,
+        alone: bool = False,
     ) -> None:
         self._source = source
         self._target = target
@@ -46,6 +48,8 @@ class SessionCopy:
         self._id = head.session_id
         self._verify = verify
         self._moved = moved
+        self._since = since
+        self._alone = alone
         self._lock = SessionLock(target, self._id, owner=owner, ttl_s=_LEASE_S)
         self._locked = False
         self._there: Head | None = None
@@ -53,6 +57,12 @@ class SessionCopy:
         self._keyed: deque[Outcome] | None = None  # those that are not copied yet
         self.events = self.blobs = self.bindings = self.lost = 0
         self.notes: list[str] = []
+        self.keys: list[str] = []
+
+    @property
+    def last_seq(self) -> int:
+        """Return up to where the target has the session, once it has run."""
+        return self._head.last_seq
 
     @property
     def changed(self) -> bool:
@@ -61,8 +71,8 @@ class SessionCopy:
 
     async def run(self) -> None:
         """Do it. Raises: CopyMismatchError, SessionErasedError, SessionBusyError, ConcurrencyError, StoreError."""
-        await self._meet()
         try:
+            await self._meet()
             await self._copy_events()
             if self._there is not None:
                 await self._copy_blobs()
@@ -82,11 +92,30 @@ class SessionCopy:
             if base:
                 self._replay.put(base_seq=base)
             return
-        if (self._there.base_seq, self._there.forked_from) != (base, self._head.forked_from):
+        stands_alone = base == 0 < self._there.base_seq
+        if not stands_alone and (self._there.base_seq, self._there.forked_from) != (base, self._head.forked_from):
             raise self._mismatch(base + 1, "it begins elsewhere in the target")
         if self._there.last_seq > self._head.last_seq:
             raise self._mismatch(self._head.last_seq + 1, "the target goes on with events of its own")
         self._replay = HeadReplay(head_to_json(self._there))
+        if stands_alone:
+            await self._take_over(self._there.base_seq)
+            self._since = max(self._since, self._there.last_seq)
+
+    async def _take_over(self, base: int) -> None:
+        """Give a fork that has come to stand alone in the source, in the target too, copies of what it shared."""
+        await self._lock.acquire(wait_s=_WAIT_S)
+        self._locked = True
+        lease = self._lock.lease
+        if lease is None:
+            return
+        end = await self._target.adopt(self._id, lease=lease)
+        while end < base:
+            events = await self._source.read(self._id, after=end, until=base)
+            if not events:
+                raise self._mismatch(end + 1, "it is missing in the source")
+            records = [event.record for event in events]
+            end = await self._target.adopt(self._id, records, after=end, lease=lease)
 
     def _mismatch(self, seq: int, reason: str) -> CopyMismatchError:
         return CopyMismatchError(session_id=self._id, seq=seq, reason=reason)
@@ -96,7 +125,7 @@ class SessionCopy:
     async def _copy_events(self) -> None:
         known = self._there.last_seq if self._there else self._head.base_seq
         waiting: list[Kept] = []
-        async for page in WholeHistory(self._source, self._head).pages():
+        async for page in WholeHistory(self._source, self._head, after=self._since - 1).pages():
             self.lost += sum(kept.lost for kept in page)
             old = [kept for kept in page if kept.stored.seq <= known]
             new = page[len(old) :]
@@ -134,13 +163,14 @@ class SessionCopy:
             yield outcome, list(batch)
 
     async def _write_batch(self, batch: list[Kept], *, key: str | None) -> None:
-        if self._there is None and key is None and batch[-1].stored.seq < self._head.last_seq:
+        is_half = batch[-1].stored.seq < self._head.last_seq and not self._alone
+        if self._there is None and key is None and is_half:
             # The beginning alone first: nobody can have work with a session that says nothing yet, then it is locked.
             await self._append(batch[:1], key=None)
             batch = batch[1:]
         if not batch:
             return
-        if self._there is not None and not self._locked:
+        if self._there is not None and not self._locked and not self._alone:
             await self._lock.acquire(wait_s=_WAIT_S)
             self._locked = True
             await self._copy_blobs()
@@ -216,7 +246,8 @@ class SessionCopy:
 
     async def _bind_keys(self) -> None:
         """Let the keys lead where they lead in the source, but for those that the target has given to a session of its own."""
-        for key in await self._source.keys(self._id):
+        self.keys = await self._source.keys(self._id)
+        for key in self.keys:
             bound = await self._target.resolve(key)
             if bound == self._id:
                 continue

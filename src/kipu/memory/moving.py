@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,6 +28,23 @@ async def copy_memory(source: MemoryStore, target: MemoryStore) -> int:
     if followed:
         await target.restore((), followed)
     return count
+
+
+async def mirror_memory(source: MemoryStore, target: MemoryStore) -> None:
+    """Keep in `target` what `source` keeps, and nothing else: what was forgotten there is forgotten here (C20)."""
+    await copy_memory(source, target)
+    wanted = {fact_id async for fact_id in _fact_ids(source)}
+    for fact_id in [fact_id async for fact_id in _fact_ids(target)]:
+        if fact_id not in wanted:
+            await target.forget(fact_id)
+
+
+async def _fact_ids(memory: MemoryStore) -> AsyncIterator[str]:
+    after = ""
+    while page := await memory.kept(after=after):
+        for each in page:
+            yield each.entry.fact.fact_id
+        after = page[-1].entry.fact.fact_id
 
 
 def _findable(found: KeptFact) -> KeptFact:

@@ -11,7 +11,15 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
-from kipu.errors import KipuError, LeaseLostError, SessionNotFoundError, StoreClosedError, StoreError
+from kipu.errors import (
+    KipuError,
+    LeaseLostError,
+    SessionNotFoundError,
+    StoreBeingFilledError,
+    StoreClosedError,
+    StoreError,
+    StoreMovedError,
+)
 from kipu.events.event import utc_text_us
 from kipu.events.turn import StopRequestedEvent
 from kipu.manager.access import owner_of
@@ -212,6 +220,10 @@ class Worker:
             finally:
                 await session.lock.release()
         except SessionNotFoundError:
+            return
+        except (StoreMovedError, StoreBeingFilledError) as error:
+            logger.info("session %s: %s", session_id, error)  # it may come back, and whoever moves it says what goes on
+            self._later(session_id, FAULT_RETRY_S)
             return
         except (LeaseLostError, StoreError) as error:
             self.fenced_count += isinstance(error, LeaseLostError)

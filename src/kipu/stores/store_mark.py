@@ -12,9 +12,9 @@ from kipu.ports.store import StoreMark
 
 _STATES = {"leaving": "is about to move", "closed": "is moving", "moved": "has moved"}
 _ADVICE = {
-    "leaving": "Wait until it has, or end that with `kipu copy --cancel {store} {other}`.",
-    "closed": "Try again in some seconds, there. If nobody is moving it, `kipu copy {store} {other} --cut-over` finishes it.",
-    "moved": "Open that store instead (KIPU_STORE, or --store).",
+    "leaving": "Wait until it has, or end that with `kipu copy {store} {other} --cancel`",
+    "closed": "Try again in some seconds, there. If nobody is moving it, `kipu copy {store} {other} --cut-over` finishes it",
+    "moved": "Open that store instead (KIPU_STORE, or --store)",
 }
 
 
