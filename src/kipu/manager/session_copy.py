@@ -181,6 +181,10 @@ class SessionCopy:
             self._replay.take(item_of(kept.stored).event, tokens=kept.stored.record.tokens)
         last = batch[-1].stored.seq == self._head.last_seq
         head = self._replay.patch_to(head_to_json(self._head), counted=not self.lost) if last else self._replay.patch()
+        if last and self._alone:
+            # No lease is carried, but none of here may have the token of one of there: the log tells turns by it (C3).
+            token = max(self._head.lease_token, self._there.lease_token if self._there else 0)
+            head = head._replace(set={**head.set, "lease_token": token})
         records, after = [kept.stored.record for kept in batch], batch[0].stored.seq - 1
 
         async def append(key: str | None) -> Appended:

@@ -33,11 +33,6 @@ def own_move(mark: StoreMark | None) -> str | None:
     return mark.move if mark is not None and mark.state == "filling" else None
 
 
-def is_over(error: KipuError) -> bool:
-    """Return whether the store that refused with this has moved for good."""
-    return isinstance(error, StoreMovedError) and error.data.get("state") == _STATES["moved"]
-
-
 def check_expected(found: StoreMark | None, expected: StoreMark | None, *, store: str) -> None:
     """Return where the mark is what was expected. Raises: ConflictError."""
     if found != expected:

@@ -15,6 +15,7 @@ from kipu.stores.admission import AppendRequest, admit, ends_sharing
 from kipu.stores.jsonl.bindings import Intent
 from kipu.stores.jsonl.failure import translated
 from kipu.stores.jsonl.index import NOT_OF_THE_LOG
+from kipu.stores.jsonl.lease import LeaseState
 from kipu.stores.jsonl.line import Bound, encode_batch
 from kipu.stores.jsonl.lock import FileLock
 from kipu.stores.jsonl.log import SessionLog
@@ -34,7 +35,7 @@ class _Draft:
 
     __slots__ = (
         "error", "first_seq", "intents", "keys", "lines", "opened", "requests", "row", "session_id",
-        "takes_over", "urgent",
+        "takes_over", "token", "urgent",
     )  # fmt: skip
 
     def __init__(self, session_id: str) -> None:
@@ -47,6 +48,7 @@ class _Draft:
         self.keys: list[KeyPlace] = []
         self.intents: list[Intent] = []
         self.urgent = self.takes_over = False
+        self.token = 0  # that the next lease is to be above
         self.error: Exception | None = None
 
 
@@ -276,6 +278,7 @@ class Commit:
             timestamps=[record.timestamp for record in records],
             tokens=sum(record.tokens for record in records),
         )
+        draft.token = request.head.set.get("lease_token", draft.token)
         draft.urgent = draft.urgent or any(record.urgent for record in records)
         last_seq = first_seq + len(records) - 1
         if request.idempotency_key is not None:
@@ -340,6 +343,10 @@ class Commit:
             offset += len(line)
         row = {name: value for name, value in (draft.row or {}).items() if name not in NOT_OF_THE_LOG}
         log.keep(row, written=offset - view.size, places=places, first_seq=draft.first_seq)
+        if draft.token:
+            lease = _opened(draft).lease
+            known = lease.read(now_us=self._shelf.now_us())
+            lease.write(LeaseState(None, max(draft.token, known.token), None))
         for intent in draft.intents:
             self._finish(intent, happened=True)
 

@@ -12,6 +12,7 @@ from kipu.errors import (
     StoreBeingFilledError,
     StoreMovedError,
 )
+from kipu.ports.head import HeadPatch
 from kipu.ports.store import Binding, EventStore, IndexEntry, Lease, StoreMark, Tombstone
 from kipu.testing.conformance.expectation import expect, expect_equal, expect_error
 from kipu.testing.conformance.jobs import append_until_refused
@@ -278,3 +279,17 @@ async def a_buried_id_stays_taken(subject: Subject) -> None:
     with expect_error(SessionErasedError):
         await subject.begin(store, "gone")
     expect_equal(await store.verify(), [], what="the damage")
+
+
+@requirement(273, "C3", "C22")
+async def a_patch_moves_the_next_token(subject: Subject) -> None:
+    """Once a patch has set `lease_token`, the next lease's token is above it: leases here go on where those elsewhere ended."""
+    store = await subject.open()
+    record = subject.record("begin", event_type="session_init")
+    await store.append("s1", [record], head=subject.first_patch(lease_token=7))
+    lease = await subject.claim(store, "s1")
+    expect_equal(lease.token, 8, what="the token of the first lease")
+    await store.append("s1", [subject.record(event_type=TURN_TYPE)], token=8)
+    await store.release(lease)
+    await store.append("s1", [subject.record("more")], head=HeadPatch(set={"lease_token": 30}))
+    expect_equal((await subject.claim(store, "s1", owner=OWNER_B)).token, 31, what="the token after that")
