@@ -110,14 +110,15 @@ async def whole(store: EventStore, session_id: str) -> list[StoredEvent]:
     return events
 
 
-async def messages_in(store: EventStore) -> list[str]:
-    """Return every message that is in any session, as often as it is there; say what is wrong with any of their logs."""
+async def messages_in(store: EventStore, *, check: bool = False) -> list[str]:
+    """Return every message that is in any session, as often as it is there; with `check`, nothing may be wrong with a log."""
     found = []
     async for head in heads_of(store):
         events = [item_of(stored).event for stored in await whole(store, head.session_id)]
         found += [event.content for event in events if isinstance(event, UserMessageEvent)]
-        problems = SoakLog(events, waiting=head.waiting or (), open_turn=head.open_turn).problems
-        assert not problems, problems
+        if check:
+            problems = SoakLog(events, waiting=head.waiting or (), open_turn=head.open_turn).problems
+            assert not problems, problems
     return [str(each) for each in found]
 
 

@@ -46,7 +46,7 @@ async def test_a_running_store_moves_and_every_message_is_answered_once(tmp_path
         await until_answered(target)
     acked = acknowledged(tmp_path, NAMES)
     store = await open_store(target)
-    found = await messages_in(store)
+    found = await messages_in(store, check=True)
     await store.close()
     assert sorted(found) == sorted(set(found))
     assert set(acked) <= set(found)
