@@ -34,12 +34,15 @@ from kipu.ports.head import head_to_json
 from kipu.ports.store import EventStore, Outcome, Record, SessionQuery, StoredEvent
 from kipu.stores.host import SystemClock, SystemEntropy, this_process_owner
 from kipu.wiring import open_store
+from tests.servers import fresh_schema, postgres_url
 
-KINDS = ("memory", "sqlite", "jsonl")
+KINDS = ("memory", "sqlite", "jsonl", "postgresql")
 Opener = Callable[[str], Awaitable[EventStore]]
 
 
 def url_of(kind: str, place: Path) -> str:
+    if kind == "postgresql":
+        return fresh_schema(postgres_url())
     return {"memory": "memory://", "sqlite": f"sqlite:///{place}.db", "jsonl": f"jsonl:///{place}"}[kind]
 
 

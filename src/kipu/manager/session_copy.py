@@ -19,6 +19,7 @@ from kipu.ports.store import MAX_PAGE, Appended, EventStore, Outcome, Record
 
 _WAIT_S = 5.0
 _LEASE_S = 30.0
+_COUNTS = ("event_count", "token_count")
 
 
 class SessionCopy:
@@ -56,6 +57,7 @@ class SessionCopy:
         self._replay = HeadReplay({})
         self._keyed: deque[Outcome] | None = None  # those that are not copied yet
         self.events = self.blobs = self.bindings = self.lost = 0
+        self._shared = (0, 0)  # events that a fork takes over, and their tokens: the store counts them itself
         self.notes: list[str] = []
         self.keys: list[str] = []
 
@@ -109,13 +111,16 @@ class SessionCopy:
         lease = self._lock.lease
         if lease is None:
             return
-        end = await self._target.adopt(self._id, lease=lease)
-        while end < base:
-            events = await self._source.read(self._id, after=end, until=base)
+        end, after = await self._target.adopt(self._id, lease=lease), 0
+        while after < base:
+            events = await self._source.read(self._id, after=after, until=base)
             if not events:
-                raise self._mismatch(end + 1, "it is missing in the source")
+                raise self._mismatch(after + 1, "it is missing in the source")
             records = [event.record for event in events]
-            end = await self._target.adopt(self._id, records, after=end, lease=lease)
+            if events[-1].seq > end:
+                end = await self._target.adopt(self._id, records, after=after, lease=lease)
+            after = events[-1].seq
+            self._shared = (after, self._shared[1] + sum([record.tokens for record in records]))
 
     def _mismatch(self, seq: int, reason: str) -> CopyMismatchError:
         return CopyMismatchError(session_id=self._id, seq=seq, reason=reason)
@@ -181,6 +186,9 @@ class SessionCopy:
             self._replay.take(item_of(kept.stored).event, tokens=kept.stored.record.tokens)
         last = batch[-1].stored.seq == self._head.last_seq
         head = self._replay.patch_to(head_to_json(self._head), counted=not self.lost) if last else self._replay.patch()
+        if "base_seq" in head.set and self._shared[0] and "event_count" in head.set:
+            counts = {name: head.set[name] - taken for name, taken in zip(_COUNTS, self._shared, strict=True)}
+            head = head._replace(set={**head.set, **counts})
         if last and self._alone:
             # No lease is carried, but none of here may have the token of one of there: the log tells turns by it (C3).
             token = max(self._head.lease_token, self._there.lease_token if self._there else 0)

@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -30,17 +30,20 @@ def environment(home: Path) -> dict[str, str]:
     return {**kept, "KIPU_MODEL": "demo", "HOME": str(home), "PYTHONPATH": str(Path.cwd())}
 
 
-async def started(*words: str, home: Path) -> asyncio.subprocess.Process:
-    """Start a process."""
+async def started(*words: str, home: Path, more: Mapping[str, str] | None = None) -> asyncio.subprocess.Process:
+    """Start a process, with what `more` has of keys."""
     pipes = asyncio.subprocess.PIPE
+    keys = {name: value for name, value in (more or {}).items() if name.startswith("KIPU_TEST")}
     return await asyncio.create_subprocess_exec(
-        *words, stdout=pipes, stderr=pipes, env=environment(home), cwd=Path.cwd()
+        *words, stdout=pipes, stderr=pipes, env={**environment(home), **keys}, cwd=Path.cwd()
     )
 
 
-async def ran(*words: str, home: Path, limit_s: float = 120) -> tuple[int, list[Any], str]:
+async def ran(
+    *words: str, home: Path, limit_s: float = 120, more: Mapping[str, str] | None = None
+) -> tuple[int, list[Any], str]:
     """Run `kipu` with `--json`; return its exit code, what it told and what it complained of."""
-    process = await started(KIPU, *words, "--json", home=home)
+    process = await started(KIPU, *words, "--json", home=home, more=more)
     async with asyncio.timeout(limit_s):
         out, errors = await process.communicate()
     return process.returncode or 0, [json.loads(line) for line in out.splitlines()], errors.decode()
