@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -253,7 +253,7 @@ async def test_a_target_with_sessions_of_its_own_is_not_filled(opened: Opener) -
 
 
 @pytest.fixture
-def key(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def key(monkeypatch: pytest.MonkeyPatch) -> str:
     """Name a key that is in the environment."""
     monkeypatch.setenv("KIPU_TEST_KEY", base64.b64encode(os.urandom(32)).decode())
     return "encrypt=env:KIPU_TEST_KEY"
