@@ -430,7 +430,7 @@ def open_runtime(
         settings = AgentSettings(folder)
     options.setdefault("lifecycle", LifecycleKeeper(manager, retention or Retention()))
     feed, streams = LiveFeed(), LiveStreams(manager.mint("live"))
-    relay = open_relay(streams, manager.store, live or os.environ.get("KIPU_LIVE"), environment=os.environ)
+    relay = open_relay(streams, manager.store, choice=live or os.environ.get("KIPU_LIVE"), environment=os.environ)
     observer: TurnObserver = Observers(feed, streams)
     if manager.redactor is not None:
         from kipu.runtime.redacted_news import RedactedNews

@@ -1,4 +1,4 @@
-"""Answers as they stream, seen from another process over every store (A44, B61)."""
+"""Answers as they stream, seen from another process over every store (A9, B61)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 async def test_answer_streams_to_another_process_before_the_log_has_it(
     place: tuple[str, str | None], tmp_path: Path
 ) -> None:
-    """Pieces reach a watcher elsewhere while the model speaks, and with the event the text is whole, once (A44)."""
+    """Pieces reach a watcher elsewhere while the model speaks, and with the event the text is whole, once (A9)."""
     url, live = place
     model = ScriptedModelClient([ScriptedReply(ANSWER, piece_chars=5, hold_after=6)])
     async with process(url, tmp_path, model, live=live) as works, process(url, tmp_path, live=live) as looks:
@@ -51,7 +51,7 @@ async def test_answer_streams_to_another_process_before_the_log_has_it(
 async def test_watcher_who_comes_later_is_given_the_answer_from_its_beginning(
     place: tuple[str, str | None], tmp_path: Path
 ) -> None:
-    """Who begins to watch in the middle of an answer sees what was said before, once, and then the rest (A44)."""
+    """Who begins to watch in the middle of an answer sees what was said before, once, and then the rest (A9)."""
     url, live = place
     model = ScriptedModelClient([ScriptedReply(ANSWER, reasoning="hm", piece_chars=5, hold_after=7)])
     async with process(url, tmp_path, model, live=live) as works, process(url, tmp_path, live=live) as looks:

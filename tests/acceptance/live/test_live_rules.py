@@ -1,4 +1,4 @@
-"""What live pieces may never do: leave unasked, unsealed or unredacted, reach whom they may not, or hold anything up (A44, C20)."""
+"""What live pieces may never do: leave unasked, unsealed or unredacted, reach whom they may not, or hold anything up (A9, C20, C21)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def url(tmp_path: Path) -> str:
 
 
 async def test_secret_that_streams_in_pieces_leaves_no_process(url: str, tmp_path: Path) -> None:
-    """A secret cut over many pieces is in none that is carried; the watcher sees what the log has (B54, A44)."""
+    """A secret cut over many pieces is in none that is carried; the watcher sees what the log has (C21, A9)."""
     model = ScriptedModelClient([ScriptedReply(f"Use {SECRET} for it, and then some more words.", piece_chars=3)])
     redactor = open_redactor()
     async with (
@@ -50,7 +50,7 @@ async def test_secret_that_streams_in_pieces_leaves_no_process(url: str, tmp_pat
 
 
 async def test_pieces_of_an_encrypted_store_are_carried_sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On an encrypted store pieces travel under the session's data key: who overhears them reads nothing (C20, A44)."""
+    """On an encrypted store pieces travel under the session's data key: who overhears them reads nothing (C20, A9)."""
     monkeypatch.setenv("LIVE_TEST_KEY", "q83vEjRWeJCrze8SNFZ4kKvN7xI0VniQq83vEjRWeJA=")
     url = f"sqlite:///{tmp_path}/s.db?encrypt=env:LIVE_TEST_KEY"
     model = ScriptedModelClient([ScriptedReply(ANSWER, piece_chars=22, hold_after=1)])
@@ -70,7 +70,7 @@ async def test_pieces_of_an_encrypted_store_are_carried_sealed(tmp_path: Path, m
 
 
 async def test_nothing_is_carried_while_nobody_watches(url: str, tmp_path: Path) -> None:
-    """Turns that nobody watches elsewhere send nothing at all, and none more once the watcher has gone (A44)."""
+    """Turns that nobody watches elsewhere send nothing at all, and none more once the watcher has gone (A9)."""
     model = ScriptedModelClient([ANSWER, ANSWER, ANSWER])
     async with process(url, tmp_path, model) as works, process(url, tmp_path) as looks:
         session = await begun(works.manager)
@@ -122,7 +122,7 @@ async def test_who_may_not_read_a_session_is_given_nothing_and_whose_right_ends_
 
 
 async def test_output_of_a_running_call_is_seen_elsewhere_before_its_result(url: str, tmp_path: Path) -> None:
-    """What a tool prints reaches a watcher elsewhere while it runs, also one who comes later (A44)."""
+    """What a tool prints reaches a watcher elsewhere while it runs, also one who comes later (A9)."""
     speaker = Speaker()
     tool = FunctionTool("speak", speaker.run)
     model = ScriptedModelClient([ScriptedReply("", calls=[ScriptedCall("speak")]), "It spoke."])
@@ -146,7 +146,7 @@ async def test_output_of_a_running_call_is_seen_elsewhere_before_its_result(url:
 
 
 async def test_answer_that_is_asked_for_again_is_shown_once_elsewhere(url: str, tmp_path: Path) -> None:
-    """After a fault of the provider the second try takes the place of what had streamed of the first (A44)."""
+    """After a fault of the provider the second try takes the place of what had streamed of the first (A9)."""
     fault = ModelUnavailableError(model="m", status=529, reason="busy", retry_after_s=0.2)
     model = ScriptedModelClient(
         [ScriptedReply("Not this one at all", piece_chars=4, error=fault, error_after=3), ScriptedReply(ANSWER)]
@@ -160,7 +160,7 @@ async def test_answer_that_is_asked_for_again_is_shown_once_elsewhere(url: str, 
 
 
 async def test_watcher_that_does_not_keep_up_holds_nothing_up_and_misses_no_event(tmp_path: Path) -> None:
-    """A watcher that reads nothing for a whole turn loses pieces at most: the turn ends, and every event comes (A44, A9)."""
+    """A watcher that reads nothing for a whole turn loses pieces at most: the turn ends, and every event comes (A9)."""
     words = "".join(f"word{number:05d} " for number in range(PIECES_KEPT + 500))
     model = ScriptedModelClient([ScriptedReply(words, piece_chars=10)])
     async with process("memory://", tmp_path, model) as works:
@@ -184,7 +184,7 @@ async def test_watcher_that_does_not_keep_up_holds_nothing_up_and_misses_no_even
 
 
 async def test_lost_lines_cost_liveness_for_a_moment_and_no_event(tmp_path: Path) -> None:
-    """When the server ends the lines that carry pieces, every event comes and pieces come again soon (A44, A9)."""
+    """When the server ends the lines that carry pieces, every event comes and pieces come again soon (A9)."""
     from tests.acceptance.postgres.kit import ask
 
     url, speaker = fresh_schema(postgres_url()), Speaker()
@@ -211,7 +211,7 @@ async def test_lost_lines_cost_liveness_for_a_moment_and_no_event(tmp_path: Path
 
 @pytest.mark.parametrize("live", ["off", "valkey://127.0.0.1:1/0"])
 async def test_without_anything_that_carries_pieces_every_event_comes(live: str, url: str, tmp_path: Path) -> None:
-    """With live pieces off, or a server that is not there, a watcher elsewhere has the events alone (A44, A9)."""
+    """With live pieces off, or a server that is not there, a watcher elsewhere has the events alone (A9)."""
     async with (
         process(url, tmp_path, ScriptedModelClient([ANSWER]), live=live) as works,
         process(url, tmp_path, live=live) as looks,

@@ -1,4 +1,4 @@
-"""What a watcher makes of pieces that come late, twice, out of turn or not at all (A44, C5)."""
+"""What a watcher makes of pieces that come late, twice, out of turn or not at all (A9, C5)."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Watcher:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_whatever_becomes_of_pieces_the_text_is_whole_and_shown_once(seed: int) -> None:
-    """Dropped, doubled, overlapping and late pieces: what is shown is a beginning of the answer, and whole with its event (A44)."""
+    """Dropped, doubled, overlapping and late pieces: what is shown is a beginning of the answer, and whole with its event (A9)."""
     chance = random.Random(seed)
     pieces = []
     place = 0
@@ -94,7 +94,7 @@ def test_whatever_becomes_of_pieces_the_text_is_whole_and_shown_once(seed: int) 
 
 
 def test_pieces_behind_a_gap_wait_for_what_is_missing() -> None:
-    """Nothing is shown behind a gap; it is asked for, and what comes again is shown from where it was (A44)."""
+    """Nothing is shown behind a gap; it is asked for, and what comes again is shown from where it was (A9)."""
     watcher = Watcher()
     watcher.take(piece(TEXT[:5]), piece(TEXT[9:12], 9))
     assert (watcher.shown, watcher.asked) == (TEXT[:5], 1)
@@ -115,7 +115,7 @@ def test_pieces_of_a_worker_that_lost_the_session_are_not_shown() -> None:
 
 
 def test_second_try_takes_the_place_of_the_first_also_where_nobody_told() -> None:
-    """A try that is made again begins anew; pieces of the one before are over (A44)."""
+    """A try that is made again begins anew; pieces of the one before are over (A9)."""
     watcher = Watcher()
     watcher.take(piece("Once upon"), piece(TEXT[:5], number=3), piece(" a time", 9))
     assert (watcher.shown, sum(isinstance(one, LostNews) for one in watcher.news)) == (TEXT[:5], 1)
@@ -126,7 +126,7 @@ def test_second_try_takes_the_place_of_the_first_also_where_nobody_told() -> Non
 
 
 def test_what_the_log_has_otherwise_is_shown_from_the_log() -> None:
-    """Where what was shown is not the beginning of what the log has, it is taken back (A44)."""
+    """Where what was shown is not the beginning of what the log has, it is taken back (A9)."""
     watcher = Watcher()
     watcher.take(piece("Something else"))
     watcher.event(answer())
@@ -134,7 +134,7 @@ def test_what_the_log_has_otherwise_is_shown_from_the_log() -> None:
 
 
 def test_output_of_a_call_goes_on_behind_a_gap_and_ends_with_its_result() -> None:
-    """Output that is missing is passed over; what comes after the result is not shown (A44)."""
+    """Output that is missing is passed over; what comes after the result is not shown (A9)."""
     watcher = Watcher()
     output = {"call_id": "call_1", "number": 7}
     for text, offset in (("one ", 0), ("one two ", 0), ("four ", 20)):
@@ -147,7 +147,7 @@ def test_output_of_a_call_goes_on_behind_a_gap_and_ends_with_its_result() -> Non
 
 @pytest.mark.parametrize("text", ["a" * 9_000, "é水🚀" * 4_000, "\x00\x1b\n" * 3_000])
 def test_pieces_are_cut_to_what_fits_and_lose_nothing(text: str) -> None:
-    """Every text that travels is short enough, and together they are the piece (A44)."""
+    """Every text that travels is short enough, and together they are the piece (A9)."""
     whole = piece(text, 17, ended=True)
     found = [decoded(data) for data in cut(whole, most_bytes=NoSeal().room(2_000))]
     assert all(len(data) <= 2_000 for data in cut(whole, most_bytes=2_000))
@@ -159,5 +159,5 @@ def test_pieces_are_cut_to_what_fits_and_lose_nothing(text: str) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"n": 1}', b"\xff", b'{"n": ["a", "b"]}', b'{"n": null}'])
 def test_what_is_no_piece_is_none(data: bytes) -> None:
-    """Whatever else comes over a channel is left alone (A44)."""
+    """Whatever else comes over a channel is left alone (A9)."""
     assert decoded(data) is None

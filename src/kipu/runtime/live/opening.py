@@ -19,7 +19,7 @@ AUTO, OFF = "auto", "off"
 
 
 def open_relay(
-    streams: LiveStreams, store: EventStore, choice: str | None = None, *, environment: Mapping[str, str]
+    streams: LiveStreams, store: EventStore, *, choice: str | None = None, environment: Mapping[str, str]
 ) -> LiveRelay | None:
     """Return what connects this process's streams with those of others over the same store; None where nothing does.
 
