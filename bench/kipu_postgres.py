@@ -191,7 +191,7 @@ async def _reads(url: str, *, events: int, sessions: int) -> dict[str, float]:
         await connection.execute(b"ANALYZE kipu.events")
         window = await median_ms(lambda: store.read("long", limit=200, backwards=True))
         bare_window = await bare_median_ms(connection, text, ("long",))
-        await _fill(connection, sessions=sessions)
+        await fill(connection, sessions=sessions)
         cursor: str | None = None
         for _ in range(sessions // 2 // 1_000):
             cursor = (await store.list(SessionQuery(limit=1_000, cursor=cursor))).cursor
@@ -217,8 +217,8 @@ def _moment(number: int) -> str:
     return f"2026-11-30T00:00:00.{number:06d}Z"
 
 
-async def _fill(connection: Bare, *, sessions: int) -> None:
-    """Make many sessions of the one there is, each with a time of its own."""
+async def fill(connection: Bare, *, sessions: int, due: bool = False) -> None:
+    """Make many sessions of the one there is, each with a time of its own; with `due`, work waits in each."""
     columns = (
         "tenant, owner, key, status, tags, pinned, forked_from, due_at, lagging, last_event_at, open_turn, hidden_seq"
     )
@@ -229,7 +229,12 @@ async def _fill(connection: Bare, *, sessions: int) -> None:
         ' replace(data, \'"session_id":"long"\', \'"session_id":"s\' || g || \'"\')'
         f" FROM kipu.heads, generate_series(0, {sessions - 1}) AS g WHERE session_id = 'long'".encode()
     )
-    await connection.execute(b"ANALYZE kipu.heads")
+    if due:
+        await connection.execute(
+            b"UPDATE kipu.heads SET due_at = '', last_event_at = created_at, data = (data::jsonb"
+            b" || '{\"due_at\": \"\"}'::jsonb)::text WHERE session_id <> 'long'"
+        )
+    await connection.execute(b"VACUUM ANALYZE kipu.heads")
 
 
 # ---- searching -----------------------------------------------------------------------------------------------------
@@ -247,7 +252,7 @@ async def _searches(url: str, *, messages: int) -> dict[str, float]:
     a_session, database = 100, Database(Address.parse(url))  # only asked for its schema
     async with opened(url) as store, await bare(url) as connection:
         await begin(store, "long")
-        await _fill(connection, sessions=messages // a_session)
+        await fill(connection, sessions=messages // a_session)
         for session in range(messages // a_session):
             texts = ["".join(chance.choices(letters, weights, k=60)) for _ in range(a_session)]
             entries = [IndexEntry(f"s{session}", n + 1, terms_of(text)) for n, text in enumerate(texts)]

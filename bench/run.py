@@ -31,6 +31,8 @@ FIGURES = {
     "archive": "archive",
     "runtime": "runtime_turns",
     "postgres": "postgres",
+    "workspaces": "workspaces",
+    "workers": "workers",
 }
 
 

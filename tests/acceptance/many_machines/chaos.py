@@ -11,9 +11,8 @@ from pathlib import Path
 
 from kipu.manager.manager import SessionManager
 from tests.acceptance.many_machines.follower import Follower, SessionFollower
-from tests.acceptance.many_machines.machines import Place
+from tests.acceptance.many_machines.machines import Place, ServerPair
 from tests.acceptance.many_machines.troubles import TROUBLES, drawn
-from tests.acceptance.postgres.kit import OwnServer
 from tests.acceptance.runtime.soak import Outcome, Soak, SoakSize, heads_of, surely
 from tests.servers import fresh_schema
 
@@ -32,7 +31,7 @@ class ChaosSize:
 class Chaos(Soak):
     """Run one."""
 
-    def __init__(self, server: OwnServer, folder: Path, size: ChaosSize, *, seed: int) -> None:
+    def __init__(self, server: ServerPair, folder: Path, size: ChaosSize, *, seed: int) -> None:
         url = fresh_schema(server.url)
         super().__init__(url, folder / "book", size.soak, seed=seed)
         self._server, self._chaos = server, size

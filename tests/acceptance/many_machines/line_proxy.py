@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
 
 _PIECE_BYTES = 65_536
 
 
 class LineProxy:
-    """Hand bytes between clients on TCP and a server's socket. `url` leads through it."""
+    """Hand bytes between clients on TCP and a server's socket, whose folder is asked for anew for every line. `url` leads through it."""
 
-    def __init__(self, url: str) -> None:
-        self._socket = str(Path(parse_qs(urlsplit(url).query)["host"][0], ".s.PGSQL.5432"))
+    def __init__(self, folder: Callable[[], Path]) -> None:
+        self._folder = folder
         self._ends: set[tuple[asyncio.StreamWriter, asyncio.StreamWriter]] = set()  # to the client, to the server
         self._tasks: set[asyncio.Task[None]] = set()
         self.delay_s = 0.0  # of every piece, each way
@@ -46,7 +45,7 @@ class LineProxy:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         try:
-            there, back = await asyncio.open_unix_connection(self._socket)
+            there, back = await asyncio.open_unix_connection(self._folder() / ".s.PGSQL.5432")
         except OSError:  # the server is not there
             writer.transport.abort()
             return
@@ -78,9 +77,9 @@ class LineProxy:
 
 
 @asynccontextmanager
-async def line_proxy(url: str) -> AsyncIterator[LineProxy]:
-    """Give a proxy before the server of a URL, at a port of its own."""
-    proxy = LineProxy(url)
+async def line_proxy(folder: Callable[[], Path]) -> AsyncIterator[LineProxy]:
+    """Give a proxy before the server that has its socket in a folder, at a port of its own."""
+    proxy = LineProxy(folder)
     server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     proxy.url = f"postgresql://postgres@127.0.0.1:{port}/postgres?sslmode=disable&gssencmode=disable"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.acceptance.many_machines.line_proxy import LineProxy, line_proxy
-from tests.acceptance.postgres.kit import OwnServer
+from tests.acceptance.postgres.cluster import Server, both
 from tests.acceptance.runtime import soak_worker
 from tests.acceptance.runtime.soak_worker import Book, Machine
 
@@ -71,10 +71,36 @@ class WorkerMachine:
         return code
 
 
+class ServerPair:
+    """A primary, and a standby that has all that is acknowledged; what happens to the server happens to whichever is primary."""
+
+    def __init__(self, primary: Server, standby: Server) -> None:
+        self.url = f"{both(primary, standby)}&target_session_attrs=read-write"
+        self._primary, self._standby = primary, standby
+
+    def folder(self) -> Path:
+        """Return where the primary has its socket."""
+        return self._primary.folder
+
+    def stop(self, mode: str) -> None:
+        """Stop the primary: `fast`, or `immediate` as a crash would."""
+        self._primary.stop(mode)
+
+    def start(self) -> None:
+        """Start it again."""
+        self._primary.start()
+
+    def fail_over(self) -> None:
+        """Have the primary lose its power for good, and the standby take over. It happens once."""
+        self._primary.kill()
+        self._standby.promote()
+        self._primary, self._standby = self._standby, self._primary
+
+
 class Place:
     """All machines and the server. What happens to them is in `troubles`."""
 
-    def __init__(self, server: OwnServer, machines: list[WorkerMachine], follower_proxy: LineProxy) -> None:
+    def __init__(self, server: ServerPair, machines: list[WorkerMachine], follower_proxy: LineProxy) -> None:
         self.server = server
         self.machines = machines
         self.follower_proxy = follower_proxy
@@ -88,7 +114,7 @@ class Place:
     async def open(
         cls,
         stack: AsyncExitStack,
-        server: OwnServer,
+        server: ServerPair,
         *,
         schema: str,
         book: Path,
@@ -98,8 +124,8 @@ class Place:
         """Give three machines: one with a single connection, one with two and a clock that is late, one with one that is early."""
         machines = []
         for number, (connections, off_s) in enumerate(((1, 0.0), (2, -FIVE_MINUTES_S), (8, FIVE_MINUTES_S))):
-            proxy = await stack.enter_async_context(line_proxy(server.url))
+            proxy = await stack.enter_async_context(line_proxy(server.folder))
             url = f"{proxy.url}&schema={schema}&connections={connections}&statement_timeout_s=5"
             machine = Machine(f"machine-{number}", off_s, lease_ttl_s)
             machines.append(WorkerMachine(machine, proxy, url=url, book=book, options=options))
-        return cls(server, machines, await stack.enter_async_context(line_proxy(server.url)))
+        return cls(server, machines, await stack.enter_async_context(line_proxy(server.folder)))

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.many_machines.chaos import Chaos, ChaosSize
+from tests.acceptance.many_machines.machines import ServerPair
 from tests.acceptance.many_machines.troubles import TROUBLES
-from tests.acceptance.postgres.kit import own_server
+from tests.acceptance.postgres.cluster import a_pair
 from tests.acceptance.runtime.soak import SoakSize
 
 # Most messages are to have a turn of their own; the other policies are there too.
@@ -18,8 +19,8 @@ PLANS = (*[""] * 6, "read", "write", "read,look", "write,send", "danger")
 
 async def survived(folder: Path, size: ChaosSize, *, seed: int) -> Chaos:
     """Run it; what is wrong fails the test."""
-    with own_server() as server:
-        chaos = Chaos(server, folder, size, seed=seed)
+    with a_pair() as servers:
+        chaos = Chaos(ServerPair(*servers), folder, size, seed=seed)
         outcome = await chaos.run()
     assert outcome.problems == [], "\n".join(outcome.problems[:20])
     assert set(chaos.struck) == set(TROUBLES)
@@ -29,7 +30,9 @@ async def survived(folder: Path, size: ChaosSize, *, seed: int) -> Chaos:
     return chaos
 
 
-def sized(*, messages: int, sessions: int, senders: int, pause_s: float, trouble_every_s: float, after_s: float) -> ChaosSize:
+def sized(
+    *, messages: int, sessions: int, senders: int, pause_s: float, trouble_every_s: float, after_s: float
+) -> ChaosSize:
     """Return a size; whatever it is, leases are short, so that much of it happens."""
     lease_ttl_s = 2.0
     soak = SoakSize(

@@ -72,15 +72,27 @@ async def restart_crashed(place: Place, _: random.Random) -> None:
     await _restart(place, "immediate")
 
 
+async def fail_over(place: Place, _: random.Random) -> None:
+    """Have the server lose its power for good, and its standby take over."""
+    await asyncio.to_thread(place.server.fail_over)
+
+
 TROUBLES: Final[dict[str, Trouble]] = {
     trouble.__name__: trouble
-    for trouble in (kill, freeze, cut, cut_often, delay, half_close, restart_fast, restart_crashed)
+    for trouble in (kill, freeze, cut, cut_often, delay, half_close, restart_fast, restart_crashed, fail_over)
 }
-WEIGHTS: Final[dict[str, float]] = {"kill": 4, "freeze": 3, "cut": 3, "restart_fast": 0.5, "restart_crashed": 0.5}
+WEIGHTS: Final[dict[str, float]] = {
+    "kill": 4,
+    "freeze": 3,
+    "cut": 3,
+    "restart_fast": 0.5,
+    "restart_crashed": 0.5,
+    "fail_over": 0,
+}
 
 
 def drawn(chance: random.Random, *, first: list[str]) -> str:
-    """Return the next trouble: each once before any comes again, then the likely ones more often."""
+    """Return the next trouble: each once before any comes again, then the likely ones more often, and some no more."""
     if first:
         return first.pop(chance.randrange(len(first)))
     names = list(TROUBLES)

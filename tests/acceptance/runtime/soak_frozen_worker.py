@@ -13,9 +13,10 @@ from kipu.ports.tool import ToolContext
 from kipu.testing.scripted_model import ScriptedCall, ScriptedModelClient, ScriptedReply, results_of
 from kipu.wiring import open_manager
 from tests.acceptance.runtime.fakes import FunctionTool, runtime
-from tests.acceptance.runtime.soak_worker import Book
+from tests.acceptance.runtime.soak_worker import Book, Machine
 
 LEASE_TTL_S = 0.6
+FROZEN = Machine(lease_ttl_s=LEASE_TTL_S)
 RUN_ON = "run on"  # a file: the tool of the frozen worker ends when it is there
 
 
@@ -43,19 +44,20 @@ def frozen_tools(folder: Path, *, who: str) -> list[FunctionTool]:
     return [FunctionTool(name, effect(name), {"has_side_effect": True}) for name in ("first", "second", "third")]
 
 
-async def serve(url: str, folder: Path) -> None:
+async def serve(url: str, folder: Path, machine: Machine) -> None:
     """Work until SIGTERM."""
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
     model = ScriptedModelClient(answer)
     async with (
-        await open_manager(url, lease_ttl_s=LEASE_TTL_S) as manager,
+        await open_manager(url, lease_ttl_s=machine.lease_ttl_s) as manager,
         runtime(model, *frozen_tools(folder, who="frozen"), manager=manager, sweep_s=0.1),
     ):
         Book(folder / "book").begin()
         await ended.wait()
 
 
-def main(url: str, folder: str) -> None:
+def main(url: str, folder: str, machine: Machine = FROZEN) -> None:
     """Run it; what a child process starts with."""
-    asyncio.run(serve(url, Path(folder)))
+    machine.be()
+    asyncio.run(serve(url, Path(folder), machine))

@@ -20,8 +20,9 @@ from tests.acceptance.runtime import soak_frozen_worker as frozen
 from tests.acceptance.runtime.fakes import of_type, runtime
 from tests.acceptance.runtime.fakes import until as until_event
 from tests.acceptance.runtime.soak_worker import Book
+from tests.servers import fresh_schema, postgres_url
 
-STORES = {"sqlite": "sqlite:///{}/s.db", "jsonl": "jsonl:///{}/sessions"}
+STORES = {"sqlite": "sqlite:///{}/s.db", "jsonl": "jsonl:///{}/sessions", "postgresql": ""}
 
 
 async def told(condition: Callable[[], object]) -> None:
@@ -34,7 +35,8 @@ async def told(condition: Callable[[], object]) -> None:
 @pytest.mark.parametrize("kind", STORES)
 async def test_worker_frozen_beyond_its_lease_appends_and_runs_nothing_more(tmp_path: Path, kind: str) -> None:
     """Thawed, a worker whose turn another one has finished is refused its append and begins no other tool (C3, C14)."""
-    url, book = STORES[kind].format(tmp_path), Book(tmp_path / "book")
+    url = STORES[kind].format(tmp_path) or fresh_schema(postgres_url())
+    book = Book(tmp_path / "book")
     async with await open_manager(url, lease_ttl_s=frozen.LEASE_TTL_S) as manager:
         session = await manager.get_or_create("test:1")
         context = multiprocessing.get_context("forkserver")

@@ -18,12 +18,12 @@ from kipu.stores.postgres.heads import filter_text, sql, storable
 from kipu.stores.postgres.members import ORDERS
 
 Terms: TypeAlias = list[tuple[str, tuple[Any, ...]]]
-_FREE = (
+FREE = (
     "SELECT session_id, data FROM {schema}.heads WHERE due_at IS NOT NULL AND due_at <= %s"
     " AND (lease_owner IS NULL OR lease_until IS NULL OR lease_until <= %s)"
     " ORDER BY due_at, last_event_at, session_id LIMIT %s"
 )
-_HELD = (
+HELD = (
     "SELECT session_id, data, lease_owner FROM {schema}.heads WHERE due_at IS NOT NULL AND due_at <= %s"
     " AND lease_owner IS NOT NULL AND lease_until > %s ORDER BY due_at, last_event_at, session_id LIMIT %s"
 )
@@ -44,9 +44,9 @@ async def page(database: Database, query: SessionQuery) -> Page[Head]:
 async def runnable(database: Database, liveness: Liveness, *, now: str, limit: int) -> list[Head]:
     """Return heads with work that is due and without a live lease, those due longest first."""
     limit = page_size(limit)
-    found = [_listed(*row) for row in await database.rows(sql(_FREE, database), (now, now, limit))]
+    found = [_listed(*row) for row in await database.rows(sql(FREE, database), (now, now, limit))]
     dead: dict[str, bool] = {}
-    for session_id, data, owner in await database.rows(sql(_HELD, database), (now, now, _MOST_HELD)):
+    for session_id, data, owner in await database.rows(sql(HELD, database), (now, now, _MOST_HELD)):
         if owner not in dead:
             dead[owner] = liveness.is_dead(owner)
         if dead[owner]:

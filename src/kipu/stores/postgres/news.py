@@ -1,7 +1,8 @@
 """Commits made known to other machines: by NOTIFY where it gets through, else by looking often.
 
-Notices are gathered for a moment and sent over a connection of their own: sent within the append's transaction they would have all
-commits wait for one another (facts.md, "Many machines"). Losing one costs a moment and never an event.
+The first notice after a quiet moment goes at once, those of the moment after it together. They go over a connection of their own: sent
+within the append's transaction they would have all commits wait for one another (facts.md, "Many machines"). Losing one costs a
+moment and never an event.
 """
 
 from __future__ import annotations
@@ -64,12 +65,13 @@ class News:
             self._gathering = asyncio.create_task(self._send_soon())
 
     async def _send_soon(self) -> None:
+        """Tell at once of what comes after a quiet moment, and of what is committed in the moment after that together."""
         try:
             while self._types:
-                await asyncio.sleep(GATHER_S)
                 types, self._types = self._types, set()
                 for payload in _payloads(types):
                     await self._send(payload)
+                await asyncio.sleep(GATHER_S)
         except (psycopg.Error, OSError, TimeoutError) as error:
             logger.debug("a notice was not sent: %s", error)
         finally:

@@ -58,6 +58,7 @@ CREATE INDEX IF NOT EXISTS heads_by_owner_creation ON {schema}.heads(owner, crea
 CREATE INDEX IF NOT EXISTS heads_by_key ON {schema}.heads(key) WHERE key IS NOT NULL;
 CREATE INDEX IF NOT EXISTS heads_by_origin ON {schema}.heads(forked_from) WHERE forked_from IS NOT NULL;
 CREATE INDEX IF NOT EXISTS heads_due ON {schema}.heads(due_at, last_event_at, session_id) WHERE due_at IS NOT NULL;
+CREATE INDEX IF NOT EXISTS heads_held ON {schema}.heads(lease_owner) WHERE due_at IS NOT NULL AND lease_owner IS NOT NULL;
 CREATE INDEX IF NOT EXISTS heads_lagging ON {schema}.heads(created_at, session_id) WHERE lagging = 1;
 CREATE INDEX IF NOT EXISTS heads_by_change ON {schema}.heads(changed_at)
 """
