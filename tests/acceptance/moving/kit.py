@@ -27,7 +27,12 @@ KIPU = str(Path(sys.executable).with_name("kipu"))
 def environment(home: Path) -> dict[str, str]:
     """Return the environment of a process that knows nothing of this machine's user."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("KIPU_", "XDG_DATA"))}
-    return {**kept, "KIPU_MODEL": "demo", "HOME": str(home), "PYTHONPATH": str(Path.cwd())}
+    return {
+        **kept,
+        "KIPU_MODEL": "demo",
+        "HOME": str(home),
+        "PYTHONPATH": os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(Path.cwd())]),
+    }
 
 
 async def started(*words: str, home: Path, more: Mapping[str, str] | None = None) -> asyncio.subprocess.Process:

@@ -116,7 +116,8 @@ async def begun(manager: SessionManager) -> dict[str, str]:
     heir = await doomed.fork()
     await heir.add_event(UserMessageEvent(content="stays"))
     await manager.receive("slack:C1", UserMessageEvent(content="answer me", source_message_id="m1"))
-    sessions = {"chat": chat, "fork": fork, "old": old, "doomed": doomed, "heir": heir}
+    quiet = await manager.get_or_create("cli:quiet")
+    sessions = {"quiet": quiet, "chat": chat, "fork": fork, "old": old, "doomed": doomed, "heir": heir}
     return {name: session.session_id for name, session in sessions.items()}
 
 
@@ -134,7 +135,7 @@ async def gone_on(manager: SessionManager, names: dict[str, str]) -> None:
     await fresh.add_event(UserMessageEvent(content="new while it moves"))
     await (await fresh.fork()).add_event(UserMessageEvent(content="a fork of it"))
     await manager.receive("slack:C1", UserMessageEvent(content="again", source_message_id="m2"))
-    await manager.store.bind("by:hand", names["chat"])
+    await manager.store.bind("by:hand", names["quiet"])
     await SessionArchives(manager).archive(names["fork"])
     await manager.delete_session(names["doomed"], detach=True)
 
@@ -154,9 +155,9 @@ async def test_a_move_carries_what_changes_while_it_copies(
     assert done.open_turns == 0
     with pytest.raises(StoreMovedError):
         await manager.receive("slack:C1", UserMessageEvent(content="too late", source_message_id="m3"))
-    assert await assert_same(source, target) == 9  # the account of erasures among them
+    assert await assert_same(source, target) == 10  # the account of erasures among them
     after = manager_of(target)
-    assert await target.resolve("by:hand") == names["chat"]
+    assert await target.resolve("by:hand") == names["quiet"]
     assert (await after.receive("slack:C1", UserMessageEvent(content="again", source_message_id="m2"))).duplicate
     with pytest.raises(SessionErasedError):
         await after.create_session(names["doomed"])
@@ -260,7 +261,7 @@ def key(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 async def test_an_encrypted_store_is_not_made_plain_without_being_asked(tmp_path: Path, key: str) -> None:
-    """Copied or moved to a store that is not encrypted it wants --decrypt; to an encrypted one it stays sealed (C22, C19)."""
+    """Copied or moved to a store that is not encrypted it wants --decrypt; to an encrypted one it stays sealed (C20, C22)."""
     sealed, again = f"sqlite:///{tmp_path}/a.db?{key}", f"jsonl:///{tmp_path}/b?{key}"
     plain = f"jsonl:///{tmp_path}/c"
     secret = "the-canary-that-nobody-reads"
