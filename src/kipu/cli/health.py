@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from kipu.errors import KipuError, MissingExtraError
+from kipu.errors import InputError, KipuError, MissingExtraError
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -72,12 +73,16 @@ class Health:
 
     @asynccontextmanager
     async def served(self, host: str, port: int) -> AsyncIterator[None]:
-        """Answer at an address meanwhile. Raises: MissingExtraError, OSError (the address is taken)."""
+        """Answer at an address meanwhile, from the first moment on. Raises: MissingExtraError, InputError (it is taken, or not ours)."""
         try:
             import uvicorn
         except ImportError as error:
             raise MissingExtraError(extra="agent", feature="--health", package="uvicorn") from error
-        config = uvicorn.Config(self._app(), host=host, port=port, log_level="warning", lifespan="off")
+        config = uvicorn.Config(self._app(), log_level="warning", lifespan="off")
+        try:
+            place = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        except OSError as error:
+            raise InputError(reason=f"--health {host}:{port}: {error.strerror or error}") from error
 
         class Server(uvicorn.Server):
             @contextmanager
@@ -85,7 +90,7 @@ class Health:
                 yield  # the command hears them
 
         server = Server(config)
-        serving = asyncio.ensure_future(server.serve())
+        serving = asyncio.ensure_future(server.serve(sockets=[place]))
         try:
             yield
         finally:

@@ -166,6 +166,18 @@ async def test_draining_worker_is_not_ready_and_hands_over_at_once(tmp_path: Pat
                 assert await leaving.wait() == 0
 
 
+async def test_worker_whose_address_is_taken_says_so(tmp_path: Path) -> None:
+    """An address for checks that somebody else has is an error that names it, and no worker begins (C22)."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        where = f"127.0.0.1:{taken.getsockname()[1]}"
+        command = [str(Path(sys.executable).with_name("kipu")), "worker", "--store", f"sqlite:///{tmp_path}/s.db"]
+        pipe = asyncio.subprocess.PIPE
+        environment = {**os.environ, "KIPU_MODEL": "demo", "HOME": str(tmp_path)}
+        process = await asyncio.create_subprocess_exec(*command, "--health", where, stderr=pipe, env=environment)
+        assert where in (await process.communicate())[1].decode()
+        assert process.returncode == 2
+
+
 async def test_worker_without_its_database_is_alive_and_not_ready(tmp_path: Path) -> None:
     """While the database is gone a worker lives, says that it takes nothing, and goes on by itself afterwards (C16, B61)."""
     with own_server() as server:
