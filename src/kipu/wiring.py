@@ -196,7 +196,8 @@ async def _open_plain(parsed: StoreUrl, *, clock: Clock | None, liveness: Livene
     from kipu.manager.lifecycle.archive_backed import ArchiveBackedStore
 
     kept = await _open_kept(parsed, clock=clock, liveness=liveness)
-    return ArchiveBackedStore(kept, default_url=archive_url(parsed))
+    is_local = parsed.is_on_server and not parsed.settings.get("archive")
+    return ArchiveBackedStore(kept, default_url=archive_url(parsed), is_default_local=is_local)
 
 
 async def _open_kept(parsed: StoreUrl, *, clock: Clock | None, liveness: Liveness) -> EventStore:
@@ -430,7 +431,7 @@ def open_runtime(
         settings = AgentSettings(folder)
     options.setdefault("lifecycle", LifecycleKeeper(manager, retention or Retention()))
     feed, streams = LiveFeed(), LiveStreams(manager.mint("live"))
-    relay = open_relay(streams, manager.store, choice=live or os.environ.get("KIPU_LIVE"), environment=os.environ)
+    relay = open_relay(streams, manager.store, choice=live or os.environ.get("KIPU_LIVE"))
     observer: TurnObserver = Observers(feed, streams)
     if manager.redactor is not None:
         from kipu.runtime.redacted_news import RedactedNews

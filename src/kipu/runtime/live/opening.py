@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -18,18 +17,16 @@ from kipu.stores.wrapper import WrappedStore, innermost
 AUTO, OFF = "auto", "off"
 
 
-def open_relay(
-    streams: LiveStreams, store: EventStore, *, choice: str | None = None, environment: Mapping[str, str]
-) -> LiveRelay | None:
+def open_relay(streams: LiveStreams, store: EventStore, *, choice: str | None = None) -> LiveRelay | None:
     """Return what connects this process's streams with those of others over the same store; None where nothing does.
 
     `choice` is `auto` (the default), `off`, or the URL of a Valkey or Redis server. Raises: ConfigurationError.
     """
-    channel = _channel(streams.name, store, choice or AUTO, environment)
+    channel = _channel(streams.name, store, choice or AUTO)
     return None if channel is None else LiveRelay(streams, channel, seal=_seal(store))
 
 
-def _channel(name: str, store: EventStore, choice: str, environment: Mapping[str, str]) -> LiveChannel | None:
+def _channel(name: str, store: EventStore, choice: str) -> LiveChannel | None:
     if choice == OFF:
         return None
     if choice != AUTO:
@@ -47,7 +44,7 @@ def _channel(name: str, store: EventStore, choice: str, environment: Mapping[str
         return None
     from kipu.runtime.live.socket_channel import SocketChannel, socket_folder
 
-    return SocketChannel(socket_folder(_place(kept.describe().url), environment), name)
+    return SocketChannel(socket_folder(_place(kept.describe().url)), name)
 
 
 def _by_url(url: str) -> LiveChannel:

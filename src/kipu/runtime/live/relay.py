@@ -96,11 +96,11 @@ class LiveRelay:
         return self._given_clock() if self._given_clock is not None else asyncio.get_running_loop().time()
 
     async def open(self) -> None:
-        """Begin."""
+        """Begin. Raises: MissingExtraError, ConfigurationError: what the settings name cannot carry anything."""
+        await self._channel.open(self._hear, self._connected)
         self._streams.elsewhere = self
         self._streams.is_wanted = self.is_wanted
         self._tasks = [asyncio.ensure_future(self._take_in()), asyncio.ensure_future(self._say_wishes())]
-        await self._channel.open(self._hear, self._connected)
 
     async def close(self) -> None:
         """Say that nothing is wanted any more, and end."""

@@ -84,6 +84,8 @@ class Stream:
         whole = self.piece(self.kept_from, joined(self._kept))
         self.kept_from = max(self.kept_from, self.end - self._most)
         self._kept, self._gathered = list(whole.after(self.kept_from)), 0
+        if self._unsent and self.unsent_from < self.kept_from:  # the line is slow, and the call is not
+            self._unsent, self.unsent_from = list(self._kept), self.kept_from
 
     def whole(self) -> Piece:
         """Return all that is kept."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kipu.ports.principal import Principal
 
 Happening: TypeAlias = "SessionEvent | News"
+CHARACTERS_KEPT = 4_000_000
 PIECES_KEPT = 4_000  # for a watcher that is slow; what is dropped of an answer comes again, or is in the log
 _ASK_AGAIN_S = 0.5
 _LOOKED_BACK = 100  # events
@@ -42,11 +43,12 @@ class SessionWatch:
         self._principal = principal
         self._seen = after
         self._came = asyncio.Event()
-        self._pieces: deque[Piece] = deque(maxlen=PIECES_KEPT)
+        self._pieces: deque[Piece] = deque()
+        self._characters = 0
         self._assembly = Assembly(self._ask)
         self._asked_s = 0.0
 
-    async def __aiter__(self) -> AsyncIterator[Happening]:
+    async def __aiter__(self) -> AsyncGenerator[Happening, None]:
         """Yield what happens."""
         following = asyncio.ensure_future(self._follow())
         following.add_done_callback(lambda _task: self._came.set())
@@ -58,7 +60,7 @@ class SessionWatch:
                     if following.done():
                         following.result()
                         return
-                    piece = self._pieces.popleft() if self._pieces else None
+                    piece = self._take_piece()
                     until = self._session.history.last_seq if piece is None else piece.at
                     if await self._is_reached(until):
                         # What takes the right back is an event too: nothing behind it is given.
@@ -106,7 +108,15 @@ class SessionWatch:
 
     def _put(self, piece: Piece) -> None:
         self._pieces.append(piece)
+        self._characters += piece.length
+        while len(self._pieces) > PIECES_KEPT or (self._characters > CHARACTERS_KEPT and len(self._pieces) > 1):
+            self._take_piece()
         self._came.set()
+
+    def _take_piece(self) -> Piece | None:
+        piece = self._pieces.popleft() if self._pieces else None
+        self._characters -= piece.length if piece is not None else 0
+        return piece
 
     def _ask(self) -> None:
         """Have what streams come once more from its beginning, not too often."""

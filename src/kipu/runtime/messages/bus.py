@@ -128,7 +128,7 @@ class MessageBus:
 
     async def watch(
         self, session_id: str, *, after: int | None = None, principal: Principal | None = None
-    ) -> AsyncIterator[Happening]:
+    ) -> AsyncGenerator[Happening, None]:
         """Return an iterator over what happens in a session, in this process or another: events, and pieces as they stream.
 
         Events behind `after` (None: from now on) come once each, in order, like `Session.follow`. Between them come pieces of
@@ -139,7 +139,7 @@ class MessageBus:
         session = await self._manager.open(session_id, principal=principal)
         await session.refresh()
         start = session.history.last_seq if after is None else after
-        return aiter(SessionWatch(session, self._streams, after=start, principal=principal))
+        return SessionWatch(session, self._streams, after=start, principal=principal).__aiter__()
 
     def subscribe_channel(
         self, channel: str, *, account: str | None = None, principal: Principal | None = None
