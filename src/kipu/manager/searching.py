@@ -6,18 +6,22 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import orjson
+
 from kipu.context.item import Item
 from kipu.errors import ArchiveError, InvalidQueryError, SearchUnavailableError, StoreFullError, StoreReadOnlyError
+from kipu.events.registry import EVENT_CLASSES
 from kipu.manager.access import Verb, may
 from kipu.manager.loader import item_of
 from kipu.ports.head import Head
 from kipu.ports.principal import Principal
-from kipu.ports.store import EventStore, IndexEntry, Page, SearchQuery, SessionQuery
+from kipu.ports.store import EventStore, IndexEntry, Page, SearchQuery, SessionQuery, StoredEvent
 from kipu.session.terms import event_text, phrases_of, terms_of
 
 _log = logging.getLogger(__name__)
 BATCH_EVENTS = 500
 SNIPPET_CHARACTERS = 160
+_ONE_TEXT = {"user_message": "content", "agent_message": "content", "tool_result": "result"}
 Progress = Callable[[int], None]
 
 
@@ -77,9 +81,9 @@ class Searcher:
                 await self._store.index([], indexed={head.session_id: max(after, head.last_seq)})
                 return count
             entries = [
-                IndexEntry(head.session_id, item.seq, terms)
-                for item in map(item_of, stored)
-                if (terms := terms_of(event_text(item.event)))
+                IndexEntry(head.session_id, event.seq, terms)
+                for event in stored
+                if (terms := terms_of(_searchable(event)))
             ]
             after = stored[-1].seq
             await self._store.index(entries, indexed={head.session_id: after})
@@ -121,6 +125,20 @@ class Searcher:
             if stored:
                 hits.append(_hit(head, item_of(stored[0]), phrases[0].terms[0]))
         return Page(tuple(hits), page.cursor)
+
+
+def _searchable(stored: StoredEvent) -> str:
+    """Return what of a stored event can be searched for. Of most it is one text, and the rest need not be checked for it."""
+    record = stored.record
+    name = _ONE_TEXT.get(record.event_type)
+    if name is not None and record.v == EVENT_CLASSES[record.event_type].VERSION:
+        try:
+            fields = orjson.loads(record.body)
+        except orjson.JSONDecodeError:
+            fields = None
+        if type(fields) is dict and type(text := fields.get(name)) is str and not fields.get("error_info"):
+            return text
+    return event_text(item_of(stored).event)
 
 
 def _hit(head: Head, item: Item, term: str) -> SearchHit:

@@ -84,7 +84,7 @@ def terms_of(text: str) -> tuple[str, ...]:
     """Return the terms of a text to be indexed, in order."""
     if text.isascii():
         terms = _ascii_words(text)
-        if max(map(len, terms), default=0) > MAX_TERM_CHARACTERS:
+        if _has_long_word(text):
             terms = [term[:MAX_TERM_CHARACTERS] for term in terms]
         return tuple(terms[:MAX_TERMS])
     terms = []
@@ -130,6 +130,17 @@ def _runs(text: str) -> Iterator[tuple[str, bool]]:
         return
     for paired, word in _RUN.findall(unicodedata.normalize("NFKC", text).casefold()):
         yield paired or word, bool(paired)
+
+
+def _has_long_word(text: str) -> bool:
+    """Return True where so many characters may stand together without a space: a look at one in sixty tells."""
+    start = 0
+    while start + MAX_TERM_CHARACTERS < len(text):
+        space = text.rfind(" ", start, start + MAX_TERM_CHARACTERS + 1)
+        if space < 0:
+            return True
+        start = space + 1
+    return False
 
 
 def _ascii_words(text: str) -> list[str]:

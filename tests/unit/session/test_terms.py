@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kipu.session.terms import phrases_of, terms_of
+from kipu.session.terms import MAX_TERM_CHARACTERS, phrases_of, terms_of
 
 
 def found(text: str, query: str) -> bool:
@@ -78,3 +78,10 @@ def test_every_stretch_of_a_chinese_run_is_found(text: str, data: st.DataObject)
     words = "".join(char if char in "测试会话边界清零" else " " for char in query).split()
     if words:
         assert found(text, words[0])
+
+
+@given(st.lists(st.integers(1, 200), max_size=8), st.sampled_from([" ", "-", "\n", "_ "]))
+def test_long_words_are_cut_wherever_they_stand(lengths: list[int], between: str) -> None:
+    """No term is longer than the bound, and a shorter one is whole."""
+    words = [chr(97 + index) * length for index, length in enumerate(lengths)]
+    assert terms_of(between.join(words)) == tuple(word[:MAX_TERM_CHARACTERS] for word in words)
