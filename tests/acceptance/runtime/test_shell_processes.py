@@ -177,6 +177,22 @@ async def test_commands_die_with_kipu(tmp_path: Path, kind: str) -> None:
     await appears(lambda: not alive(token))
 
 
+async def test_temporary_files_are_made_while_others_clear_away(tmp_path: Path, kind: str) -> None:
+    """Whoever makes a directory for a session gets one and keeps it, however many look for abandoned ones at that moment (B49)."""
+    from kipu.runtime.sandbox.scratch import Scratch
+
+    del kind
+
+    def make_often() -> None:
+        for _ in range(40):
+            scratch = Scratch(tmp_path)
+            assert scratch.path.is_dir()
+            scratch.close()
+
+    await asyncio.gather(*(asyncio.to_thread(make_often) for _ in range(8)))
+    assert not list(tmp_path.iterdir())
+
+
 async def test_temporary_files_of_a_killed_kipu_are_removed_by_the_next(tmp_path: Path, kind: str) -> None:
     """What a crash left of a session, files and processes, goes when the next session opens; what is in use stays (B49)."""
     from kipu.runtime.sandbox.scratch import Scratch

@@ -28,9 +28,8 @@ class Scratch:
         """Make it below `parent`, by default where the system keeps temporary files."""
         place = Path(tempfile.gettempdir()) if parent is None else parent
         _remove_abandoned(place)
-        self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place)).resolve()
-        self._lock: int | None = os.open(self.path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._lock: int | None
+        self.path, self._lock = _locked_directory(place)
 
     @property
     def mark(self) -> dict[str, str]:
@@ -57,6 +56,22 @@ class Scratch:
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock)
         self._lock = None
+
+
+def _locked_directory(parent: Path) -> tuple[Path, int]:
+    """Make a directory and lock it, anew where another process cleared away just then and took it for abandoned."""
+    while True:
+        path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent)).resolve()
+        with contextlib.suppress(BlockingIOError, FileNotFoundError):
+            lock = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if (path / LOCK_NAME).stat().st_ino == os.fstat(lock).st_ino:
+                    return path, lock
+            except BaseException:
+                os.close(lock)
+                raise
+            os.close(lock)
 
 
 def _remove_abandoned(parent: Path) -> None:
