@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 from kipu.errors import InputError, LocalRemainsError, MissingExtraError
 from kipu.ports.store import EventStore
-from kipu.store_url import StoreUrl, memory_path, remains, vault_path
+from kipu.store_url import MEMORY, VAULT, StoreUrl, memory_path, remains, vault_path
 from kipu.stores.wrapper import innermost
 
 if TYPE_CHECKING:
     from kipu.ports.cipher import StoreKeys
     from kipu.ports.memory import MemoryStore
     from kipu.ports.vault import VaultPlace
+    from kipu.security.key_finder import KeyFinder
     from kipu.stores.postgres.database import Database
 
 
@@ -55,10 +56,74 @@ def database_of(store: EventStore) -> Database:
     return kept.database
 
 
-def refuse_remains(parsed: StoreUrl) -> None:
+def refuse_remains(parsed: StoreUrl, what: str = VAULT) -> None:
     """Raise LocalRemainsError where this machine still has what the store's database keeps now, so that nothing is left behind."""
-    for what, path in remains(parsed).items():
+    path = remains(parsed).get(what)
+    if path is not None:
         raise LocalRemainsError(store=shown_url(parsed), what=what, path=path)
+
+
+async def move_vault_in(parsed: StoreUrl, finder: KeyFinder) -> int | None:
+    """Move the key vault that an older release kept on this machine to where it is kept now; None where there is none.
+
+    Return how many keys are new there. Raises: see `VaultMove.run`; the file stands then.
+    """
+    path = remains(parsed).get(VAULT)
+    if path is None:
+        return None
+    from kipu.sealing.moving_in import VaultMove
+
+    target = await vault_place(parsed).open()
+    try:
+        return await VaultMove(path, target, finder, named=parsed.settings.get("encrypt")).run()
+    finally:
+        await target.close()
+
+
+async def move_memory_in(parsed: StoreUrl, store: EventStore) -> int | None:
+    """Take the memory that an older release kept on this machine into the store's; None where there is none.
+
+    Return how many facts were new. Raises: StoreInUseError, StoreError; the file stands then.
+    """
+    path = remains(parsed).get(MEMORY)
+    if path is None:
+        return None
+    from kipu.memory.moving import merge_memory
+    from kipu.memory.opening import open_memory_store
+    from kipu.sealing.moving_in import discard, refuse_open
+
+    refuse_open(path)
+    source, target = open_memory_store(path, keys=keys_of(store)), _server_memory(store)
+    try:
+        done = await merge_memory(source, target)
+    finally:
+        await source.close()
+        await target.close()
+    discard(path, sides=("-journal",))
+    return done
+
+
+def local_notes(parsed: StoreUrl, *, archive: str | None = None) -> tuple[str, ...]:
+    """Return what of a store on a server is on this machine only, or has to be reached from every machine, for people to know."""
+    if not parsed.is_on_server:
+        return ()
+    notes = [
+        f"{what} of an older release is still here, in {path}: run `kipu store migrate`"
+        for what, path in remains(parsed).items()
+    ]
+    if not parsed.keeps_its_own:
+        notes.append(
+            f"key vault and memory of a {parsed.kind} store are files of this machine: {parsed.path}.keys and .memory"
+        )
+    vault = vault_path(parsed)
+    if vault is not None and "vault" in parsed.settings:
+        notes.append(f"the key vault is in {vault.parent}: every machine has to reach this directory")
+    named = parsed.settings.get("archive") or archive
+    if not named:
+        notes.append("no place for archives is named: archive= is one that every machine reaches")
+    elif "://" not in named or named.startswith("file:"):
+        notes.append(f"archives are in {named}: every machine has to reach this directory")
+    return tuple(notes)
 
 
 def shown_url(parsed: StoreUrl) -> str:
@@ -76,15 +141,20 @@ def shown_url(parsed: StoreUrl) -> str:
 
 def memory_of(url: str, store: EventStore) -> MemoryStore:
     """Return what keeps the memory of the store at `url`: sealed with the store's keys where it is encrypted."""
-    parsed, keys = StoreUrl.parse(url), keys_of(store)
-    refuse_remains(parsed)
-    if not parsed.keeps_its_own:
-        from kipu.memory.opening import open_memory_store
+    parsed = StoreUrl.parse(url)
+    refuse_remains(parsed, MEMORY)
+    if parsed.keeps_its_own:
+        return _server_memory(store)
+    from kipu.memory.opening import open_memory_store
 
-        return open_memory_store(memory_path(parsed), keys=keys)
+    return open_memory_store(memory_path(parsed), keys=keys_of(store))
+
+
+def _server_memory(store: EventStore) -> MemoryStore:
     from kipu.memory.postgres_memory import PostgresMemory
     from kipu.memory.sealed_memory import SealedMemory
 
+    keys = keys_of(store)
     memory = PostgresMemory(database_of(store), is_sealed=keys is not None)
     return memory if keys is None else SealedMemory(memory, keys)
 

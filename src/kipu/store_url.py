@@ -17,6 +17,7 @@ DURABILITIES = ("fsync", "buffered", "os")
 _URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<place>[^?]*)(\?(?P<query>.*))?", re.DOTALL)
 SEALING = {"encrypt", "chain", "fields"}
 _COMMON = {"durability", "archive", *SEALING}
+VAULT, MEMORY = "The key vault", "The memory"
 _SERVERS = {"postgresql", "postgres"}
 _SETTINGS = {
     "memory": {"archive", *SEALING},
@@ -137,7 +138,7 @@ def remains(parsed: StoreUrl) -> dict[str, Path]:
     """Return what an older release kept for a store in files of this machine, and the store keeps itself now: `kipu store migrate`."""
     if not parsed.keeps_its_own:
         return {}
-    left = {"The key vault": _beside(parsed, ".keys"), "The memory": _beside(parsed, ".memory")}
+    left = {VAULT: _beside(parsed, ".keys"), MEMORY: _beside(parsed, ".memory")}
     return {what: path for what, path in left.items() if path.exists()}
 
 

@@ -59,7 +59,12 @@ async def _work(invocation: Invocation, *, concurrency: int, drain_s: float, pla
             if place is not None:
                 await stack.enter_async_context(health.served(*place))
             described = manager.store.describe()
-            _say_ready(invocation, store=described.url, concurrency=concurrency, notes=described.notes)
+            _say_ready(
+                invocation,
+                store=described.url,
+                concurrency=concurrency,
+                notes=(*described.notes, *_local_notes(invocation)),
+            )
             with _signalled() as wishes:
                 moved = await _until_end(manager.store, asked=wishes[0])
                 health.is_draining = True
@@ -103,6 +108,13 @@ def _say_elsewhere(invocation: Invocation, session_id: str, place: Place) -> Non
         invocation.output.say(
             f"session {session_id} has work, and its files are on {place.name}: left to a worker there"
         )
+
+
+def _local_notes(invocation: Invocation) -> tuple[str, ...]:
+    from kipu.store_parts import local_notes
+    from kipu.store_url import StoreUrl
+
+    return local_notes(StoreUrl.parse(invocation.store_url), archive=invocation.settings["archive"])
 
 
 def _say_ready(invocation: Invocation, *, store: str, concurrency: int, notes: tuple[str, ...]) -> None:

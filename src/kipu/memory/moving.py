@@ -11,7 +11,7 @@ from kipu.memory.fact_text import fingerprint
 from kipu.memory.opening import open_memory_store
 from kipu.memory.rules import slot_of
 from kipu.ports.cipher import StoreKeys
-from kipu.ports.memory import FactEntry, KeptFact, MemoryStore
+from kipu.ports.memory import Fact, FactEntry, FactQuery, KeptFact, MemoryStore, with_status
 from kipu.session.terms import terms_of
 
 _SIDES = ("", "-journal")
@@ -45,6 +45,60 @@ async def _fact_ids(memory: MemoryStore) -> AsyncIterator[str]:
         for each in page:
             yield each.entry.fact.fact_id
         after = page[-1].entry.fact.fact_id
+
+
+async def merge_memory(source: MemoryStore, target: MemoryStore) -> int:
+    """Add to `target`, which is in use, what only `source` keeps, and return how many facts that is. Again, it changes nothing.
+
+    What both know stands as it does in `target`, but for what a person decided in `source`. Where two active facts are about the
+    same, the newer one is active.
+    """
+    count, after = 0, ""
+    while page := await source.kept(after=after):
+        for found in map(_findable, page):
+            count += await _merged(found, target)
+        after = page[-1].entry.fact.fact_id
+    for session_id, progress in await source.followed():
+        if progress.seq > (await target.progress(session_id)).seq:
+            await target.restore((), [(session_id, progress)])
+    for session_id, token in await source.announced():
+        await target.announce(session_id, token)
+    return count
+
+
+async def _merged(found: KeptFact, target: MemoryStore) -> bool:
+    """Add one fact, and return whether it was new."""
+    fact = found.entry.fact
+    known = await target.fact(fact.fact_id)
+    if known is not None:
+        if known.status == "quarantined" and fact.status == "active":
+            await target.accept(fact.fact_id)
+        elif known.fact_id == fact.fact_id and fact.reason == "edited" != known.reason:
+            await target.restore([found], ())
+        return False
+    rival = await _rival(fact, target) if fact.status == "active" else None
+    if rival is None:
+        await target.restore([found], ())
+    elif fingerprint(rival.text) == fingerprint(fact.text) or rival.created_at <= fact.created_at:
+        await target.put(found.entry)
+    else:
+        older = with_status(fact, "superseded", reason="replaced", by=rival.fact_id)
+        await target.restore([found._replace(entry=replace(found.entry, fact=older))], ())
+    return True
+
+
+async def _rival(fact: Fact, target: MemoryStore) -> Fact | None:
+    """Return an active fact of the same space that says the same, or is about the same."""
+    query = FactQuery(spaces=(fact.space,), owner=fact.owner, limit=500)
+    while True:
+        page = await target.facts(query)
+        for each in page.items:
+            is_about = slot_of(each.text)
+            if fingerprint(each.text) == fingerprint(fact.text) or (fact.slot is not None and is_about == fact.slot):
+                return each
+        if page.cursor is None:
+            return None
+        query = replace(query, cursor=page.cursor)
 
 
 def _findable(found: KeptFact) -> KeptFact:

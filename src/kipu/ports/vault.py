@@ -21,7 +21,6 @@ class VaultContent(NamedTuple):
 
     salt: bytes | None
     settings: dict[str, Any]
-    retired: tuple[str, ...]
     keys: tuple[WrappedKey, ...]
     blobs: tuple[tuple[str, str, str], ...]
     shredded: tuple[str, ...]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from kipu.errors import KipuError, StoreReadOnlyError, StoreSealedError
@@ -33,10 +34,12 @@ async def open_sealed(
     Raises: EncryptionError, KeySourceError, StoreError; nothing was changed then.
     """
     remembered = await remembered_settings(vault)
+    find_again = None
     if keys is None:
         finder = find_keys or KeyFinder(os.environ, entropy=SystemEntropy())
+        find_again = partial(finder.find, settings.get("encrypt"))
         try:
-            keys = finder.find(settings.get("encrypt"), remembered)
+            keys = find_again(remembered)
         except KipuError as error:
             error.add_note(f"It is the key of {url}.")
             raise
@@ -44,7 +47,8 @@ async def open_sealed(
         raise StoreSealedError(store=url, vault=vault.shown, source=remembered.get("source") or "?encrypt= or KIPU_KEY")
     inner = await open_plain()
     try:
-        ring = await open_keys(vault, keys, entropy=SystemEntropy(), holds_sessions=await newest(inner) is not None)
+        holds = await newest(inner) is not None
+        ring = await open_keys(vault, keys, entropy=SystemEntropy(), holds_sessions=holds, find_again=find_again)
         try:
             return await _wrapped(inner, ring, settings=settings, remembered=remembered)
         except BaseException:

@@ -234,12 +234,10 @@ class SqliteVault:
     async def content(self) -> VaultContent:
         """Return all that is in the vault, for another one to keep."""
         salt = self._rows("SELECT value FROM meta WHERE name = ?", (SALT,))
-        retired = self._rows("SELECT value FROM meta WHERE name = ?", (_RETIRED,))
         keys = self._rows("SELECT session_id, epoch, kek, wrapped FROM data_keys ORDER BY session_id, epoch", ())
         return VaultContent(
             bytes(salt[0][0]) if salt else None,
             await self.settings(),
-            tuple(orjson.loads(retired[0][0])) if retired else (),
             tuple(WrappedKey(*row) for row in keys),
             tuple(self._rows("SELECT session_id, digest, place FROM blobs", ())),
             tuple(row[0] for row in self._rows("SELECT session_id FROM shredded", ())),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from kipu.errors import (
     DataKeyMissingError,
@@ -24,6 +25,7 @@ INDEX = ""  # no session has this id: the key of terms and names stands with the
 _SALT_BYTES = 16
 _CIPHERS_KEPT = 4096
 _LOOK_EVERY_S = 1.0
+FindAgain = Callable[[Mapping[str, Any]], KeySource | None]
 
 
 class _Opened:
@@ -52,12 +54,15 @@ class KeyRing:
         names: NameCipher,
         entropy: Entropy,
         monotonic: Callable[[], float] = time.monotonic,
+        find_again: FindAgain | None = None,
     ) -> None:
         self.vault = vault
         self._source = source
         self._provider = provider
         self._entropy = entropy
         self._monotonic = monotonic
+        self._find_again = find_again
+        self._found_by: list[Any] | None = None
         self._look_at_s = 0.0
         self._version = 0
         self._ciphers: OrderedDict[str, _Opened] = OrderedDict()
@@ -74,9 +79,11 @@ class KeyRing:
         *,
         entropy: Entropy,
         monotonic: Callable[[], float] = time.monotonic,
+        find_again: FindAgain | None = None,
     ) -> KeyRing:
         """Return the keys in the vault; an empty vault gets its index key.
 
+        `find_again` gives the source that the vault's settings name now: another machine may have moved the store to another.
         Raises: KeyUnavailableError (a wrong or rotated-away key), KeySourceError, StoreError. Nothing was changed then.
         """
         provider = await source.open(_salt_of(vault, entropy))
@@ -84,7 +91,11 @@ class KeyRing:
         key = found[0] if found else await _made(vault, provider, (INDEX, 1), entropy=entropy)
         index_key = await _unwrapped(provider, key)
         names = NameCipher(index_key)
-        return cls(vault, source, provider=provider, names=names, entropy=entropy, monotonic=monotonic)
+        ring = cls(
+            vault, source, provider=provider, names=names, entropy=entropy, monotonic=monotonic, find_again=find_again
+        )
+        ring._found_by = _naming(await vault.settings())
+        return ring
 
     async def begin(self, session_id: str) -> AesGcmCipher:
         """Return the cipher of a session that begins; its key is durable before."""
@@ -155,6 +166,7 @@ class KeyRing:
     async def _learn(self) -> bool:
         """Read the keys anew from where they come; return whether that could give others."""
         try:
+            await self._ask_again()
             provider = await self._source.open(_salt_of(self.vault, self._entropy))
         except KeySourceError:
             return False
@@ -162,6 +174,13 @@ class KeyRing:
             return False
         self._provider = provider
         return True
+
+    async def _ask_again(self) -> None:
+        """Take the source that the vault names now, where that is another one than before."""
+        settings = await self.vault.settings()
+        if self._find_again is not None and _naming(settings) != self._found_by:
+            self._source = self._find_again(settings) or self._source
+            self._found_by = _naming(settings)
 
     async def new_epoch(self, session_id: str) -> int:
         """Make a fresh data key for what the session seals from now on, and return its epoch."""
@@ -222,7 +241,7 @@ class KeyRing:
 
     async def _rewrapped(self, old: WrappedKey) -> WrappedKey:
         plain = await _unwrapped(self._provider, old)
-        wrapped = await self._provider.wrap(plain, _context(old.session_id, old.epoch))
+        wrapped = await self._provider.wrap(plain, key_context(old.session_id, old.epoch))
         return old._replace(kek=self._provider.current, wrapped=wrapped)
 
     @property
@@ -253,7 +272,14 @@ class KeyRing:
         await self.vault.close()
 
 
-async def open_keys(place: VaultPlace, source: KeySource, *, entropy: Entropy, holds_sessions: bool) -> KeyRing:
+async def open_keys(
+    place: VaultPlace,
+    source: KeySource,
+    *,
+    entropy: Entropy,
+    holds_sessions: bool,
+    find_again: FindAgain | None = None,
+) -> KeyRing:
     """Return the keys in the vault at `place`, made there if the store beside it is empty.
 
     Raises: KeysMissingError (sessions without a vault), KeyUnavailableError, KeySourceError, StoreError; nothing was changed.
@@ -264,7 +290,7 @@ async def open_keys(place: VaultPlace, source: KeySource, *, entropy: Entropy, h
     try:
         if holds_sessions and not await vault.keys(INDEX):
             raise keys_missing(vault.place)
-        return await KeyRing.open(vault, source, entropy=entropy)
+        return await KeyRing.open(vault, source, entropy=entropy, find_again=find_again)
     except BaseException:
         await vault.close()
         raise
@@ -283,6 +309,10 @@ def keys_missing(vault: object, *, sealed: bool = False, store: str = "") -> Key
     return KeysMissingError(store=store, reason="", vault=vault, holds=holds, advice=advice)
 
 
+def _naming(settings: Mapping[str, Any]) -> list[Any]:
+    return [settings.get("source"), settings.get("older")]
+
+
 def _salt_of(vault: KeyVault, entropy: Entropy) -> Salt:
     async def salt() -> bytes:
         return await vault.constant("salt", entropy.random_bytes(_SALT_BYTES))
@@ -291,16 +321,17 @@ def _salt_of(vault: KeyVault, entropy: Entropy) -> Salt:
 
 
 async def _made(vault: KeyVault, provider: KeyProvider, place: tuple[str, int], *, entropy: Entropy) -> WrappedKey:
-    wrapped = await provider.wrap(entropy.random_bytes(KEY_BYTES), _context(*place))
+    wrapped = await provider.wrap(entropy.random_bytes(KEY_BYTES), key_context(*place))
     return await vault.add(WrappedKey(*place, provider.current, wrapped))
 
 
 async def _unwrapped(provider: KeyProvider, key: WrappedKey) -> bytes:
-    plain = await provider.unwrap(key.kek, key.wrapped, context=_context(key.session_id, key.epoch))
+    plain = await provider.unwrap(key.kek, key.wrapped, context=key_context(key.session_id, key.epoch))
     if len(plain) != KEY_BYTES:
         raise SealBrokenError(store="", reason="a data key is cut", session_id=key.session_id, where="its data key")
     return plain
 
 
-def _context(session_id: str, epoch: int) -> bytes:
+def key_context(session_id: str, epoch: int) -> bytes:
+    """Return what a data key is wrapped with, so that it opens in its own place only."""
     return f"kipu data key 1 of {session_id or 'the index'}, epoch {epoch}, ".encode()

@@ -13,13 +13,16 @@ from kipu.manager.manager import SessionManager
 from kipu.manager.session import Session
 from kipu.memory.memory import Memory
 from kipu.wiring import open_manager, open_memory
+from tests.servers import fresh_schema, postgres_url
 
 Opened = Callable[..., Awaitable[tuple[SessionManager, Memory]]]
 
 
-@pytest.fixture(params=["sqlite", "jsonl"])
+@pytest.fixture(params=["sqlite", "jsonl", "postgresql"])
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Return the URL of an empty store that survives closing."""
+    if request.param == "postgresql":
+        return fresh_schema(postgres_url())
     return {"sqlite": f"sqlite:///{tmp_path}/sessions.db", "jsonl": f"jsonl:///{tmp_path}/sessions"}[request.param]
 
 

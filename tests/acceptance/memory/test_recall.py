@@ -19,9 +19,11 @@ from kipu.memory.memory import Memory
 from kipu.memory.recall import NOTICE, RecallPolicy, recalled_event
 from kipu.ports.memory import FactQuery, Space
 from kipu.ports.principal import Principal
+from kipu.stores.postgres.address import Address
 from kipu.testing.scripted_model import ScriptedModelClient
 from kipu.testing.validators import validate
 from tests.acceptance.memory.conftest import Opened, say
+from tests.acceptance.postgres.kit import ask
 from tests.acceptance.runtime.fakes import of_type, runtime
 
 ME = Principal.local()
@@ -200,17 +202,22 @@ async def test_a_fork_knows_what_its_parent_knew_before(opened: Opened) -> None:
 
 
 async def test_a_memory_that_cannot_be_read_ends_no_turn(opened: Opened, tmp_path: Path, store_url: str) -> None:
-    """A damaged memory file is told in the log, and the turn goes on without it (A50)."""
-    name = "sessions.db.memory" if store_url.startswith("sqlite") else "sessions.memory"
+    """A damaged memory is told in the log, and the turn goes on without it (A50)."""
     manager, memory = await opened()
-    (tmp_path / name).write_bytes(b"no database at all " * 300)
+    if store_url.startswith("postgresql"):
+        await ask(store_url, f'DROP TABLE "{Address.parse(store_url).schema}".memory_meta')
+        code = "older_format"
+    else:
+        name = "sessions.db.memory" if store_url.startswith("sqlite") else "sessions.memory"
+        (tmp_path / name).write_bytes(b"no database at all " * 300)
+        code = "store_corrupt"
     model = ScriptedModelClient(lambda _request: "fine")
     async with runtime(model, manager=manager, memory=memory) as run:
         session = await manager.get_or_create("cli:p")
         await run.say(session, "hello")
         await run.settled()
         notes = [event for event in await of_type(session, NoteEvent) if event.kind == "kipu.memory_unavailable"]
-        assert [event.data["error"] for event in notes] == ["store_corrupt"]
+        assert [event.data["error"] for event in notes] == [code]
         assert [event.outcome for event in await of_type(session, TurnFinishedEvent)] == ["completed"]
 
 
@@ -241,7 +248,7 @@ async def test_what_archived_sessions_taught_stays(opened: Opened, tmp_path: Pat
     theirs = await elsewhere.open(source)
     await say(theirs, "a detour")
     await theirs.rewind()
-    await SessionArchives(elsewhere).archive(source)
+    await SessionArchives(elsewhere).archive(source, to=str(tmp_path / "kept.archive"))
     if is_lost:
         for folder in tmp_path.glob("*.archive"):
             shutil.rmtree(folder)

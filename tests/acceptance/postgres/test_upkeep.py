@@ -14,14 +14,15 @@ from kipu.errors import NewerFormatError, OlderReleaseError
 from kipu.stores.postgres import presence
 from kipu.stores.postgres.address import Address
 from kipu.stores.postgres.database import connection_settings
-from kipu.stores.postgres.schema import Migration
+from kipu.stores.postgres.schema import FORMAT, Migration
 from kipu.stores.postgres.upkeep import check, migrate, opened
 from tests.acceptance.postgres import kit
 from tests.acceptance.postgres.kit import ask, begin, log, record
 from tests.servers import fresh_schema, postgres_url
 
+NEXT = FORMAT + 1
 WIDER = Migration(
-    2,
+    NEXT,
     widen=("ALTER TABLE {schema}.heads ADD COLUMN IF NOT EXISTS mood text NOT NULL DEFAULT ''",),
     narrow=("ALTER TABLE {schema}.heads ALTER COLUMN mood DROP DEFAULT",),
 )
@@ -51,7 +52,7 @@ async def test_store_command_makes_checks_and_migrates(tmp_path: Path) -> None:
     assert (await kipu("store", "init", "--store", url, home=tmp_path))[0] == 0
     code, said, _ = await kipu("store", "check", "--json", "--store", url, home=tmp_path)
     answer = json.loads(said)
-    assert (code, answer["is_sound"], answer["format"], answer["missing"]) == (0, True, 1, [])
+    assert (code, answer["is_sound"], answer["format"], answer["missing"]) == (0, True, FORMAT, [])
     code, _, told = await kipu("store", "migrate", "--store", url, home=tmp_path)
     assert (code, "nothing to do" in told) == (0, True)
     await ask(url, f'DROP INDEX "{Address.parse(url).schema}".heads_due')
@@ -66,12 +67,12 @@ async def test_tables_change_in_two_phases_while_the_release_before_runs() -> No
     async with kit.opened(url) as before:
         await begin(before, "one")
         done = await asyncio.gather(*(migrate(database, migrations=[WIDER]) for _ in range(4)))
-        assert sorted(done) == [[], [], [], [2]]
+        assert sorted(done) == [[], [], [], [NEXT]]
         assert (await check(database)).is_sound
         await before.append("one", [record("widened")])
         await begin(before, "two")
     await forget_who_was_at_work(url)
-    assert await migrate(database, narrow=True, migrations=[WIDER]) == [2]
+    assert await migrate(database, narrow=True, migrations=[WIDER]) == [NEXT]
     assert not (await check(database)).is_sound
     await database.close()
     async with kit.opened(url) as before:
@@ -88,14 +89,14 @@ async def test_tables_are_not_narrowed_under_a_release_that_is_at_work() -> None
     async with kit.opened(url) as before:
         await begin(before, "one")
         await migrate(database, migrations=[WIDER])
-        with pytest.raises(OlderReleaseError, match="format 1"):
+        with pytest.raises(OlderReleaseError, match=f"format {FORMAT}"):
             await migrate(database, narrow=True, migrations=[WIDER])
         assert await ask(url, f"SELECT value FROM \"{schema}\".meta WHERE name = 'oldest'") == [("1",)]
         await before.append("one", [record("it goes on")])
     with pytest.raises(OlderReleaseError):  # it may be gone for a moment only
         await migrate(database, narrow=True, migrations=[WIDER])
     await forget_who_was_at_work(url)
-    assert await migrate(database, narrow=True, migrations=[WIDER]) == [2]
+    assert await migrate(database, narrow=True, migrations=[WIDER]) == [NEXT]
     await database.close()
 
 
@@ -107,7 +108,7 @@ async def test_release_that_becomes_too_old_while_it_runs_stops_writing(monkeypa
     async with kit.opened(url) as frozen:
         await begin(frozen, "one")
         await migrate(database, migrations=[WIDER])
-        await ask(url, f"UPDATE \"{Address.parse(url).schema}\".meta SET value = '2' WHERE name = 'oldest'")
+        await ask(url, f"UPDATE \"{Address.parse(url).schema}\".meta SET value = '{NEXT}' WHERE name = 'oldest'")
         async with asyncio.timeout(20):
             while not frozen.describe().read_only:  # noqa: ASYNC110 - it looks by itself
                 await asyncio.sleep(0.01)

@@ -45,7 +45,7 @@ def entry(fact_id: str, text: str, *, replaces: tuple[str, ...] = (), **more: ob
 
 async def opened_memory(stack: AsyncExitStack, kind: str, folder: Path) -> MemoryStore:
     """Open an empty memory of a kind; it and what it stands on are closed with `stack`."""
-    is_sealed, place = kind.startswith("sealed"), kind.split()[-1]
+    is_sealed, place = kind.startswith("sealed"), kind.rsplit(maxsplit=1)[-1]
     if place == "database":
         url = fresh_schema(postgres_url())
         store = await open_store(url, keys=keys() if is_sealed else None)

@@ -36,9 +36,10 @@ class ArchiveBackedStore(WrappedStore):
     the store is. `default_url` is where archives are whose head names no place: it moves with the store.
     """
 
-    def __init__(self, inner: EventStore, *, default_url: str | None) -> None:
+    def __init__(self, inner: EventStore, *, default_url: str | None, is_default_local: bool = False) -> None:
         super().__init__(inner)
         self.default_url = default_url
+        self._is_default_local = is_default_local  # other machines that have the store do not have that folder
         self._readers: OrderedDict[str, ArchiveReader] = OrderedDict()
 
     def place(self, url: str) -> ArchivePlace:
@@ -49,6 +50,13 @@ class ArchiveBackedStore(WrappedStore):
         if named is None:
             raise ArchivePlaceError(place="", reason="this store has no folder of its own, so the place must be named")
         return open_place(named)
+
+    def place_to_write(self, url: str) -> ArchivePlace:
+        """Return where a new archive goes. Raises: ArchivePlaceError, also where that would be one machine's own folder."""
+        if not url and self._is_default_local:
+            reason = "a folder of this machine alone is none for a store on a server: name one that every machine reaches, by archive="
+            raise ArchivePlaceError(place=self.default_url or "", reason=reason)
+        return self.place(url)
 
     async def reader(self, head: Head) -> ArchiveReader:
         """Return the reader of a session's archive. Raises: SessionArchivedError (its head names no file), ArchiveError."""

@@ -71,7 +71,7 @@ class Archiver:
         Raises: SessionNotFoundError, SessionBusyError (somebody has it, or it has work), TransitionError, ArchiveError,
         ArchivePlaceError, StoreCorruptError (it cannot be read whole, and stays where it is).
         """
-        self.backed.place(to or "")  # a place that is none is told before anything is done
+        self.backed.place_to_write(to or "")  # a place that is none is told before anything is done
         lock = self.lock(session_id)
         await lock.acquire(wait_s=wait_s)
         try:
@@ -103,7 +103,7 @@ class Archiver:
         from kipu.archive.manifest import archive_name
 
         kept, session_id = self.backed.inner, head.session_id
-        place = self.backed.place(to or "")
+        place = self.backed.place_to_write(to or "")
         newest = await kept.read(session_id, limit=1, backwards=True)
         last_id = newest[0].record.event_id if newest else ""
         name = archive_name(session_id, last_seq=head.last_seq, last_event_id=last_id)
