@@ -35,7 +35,7 @@ async def check_all_stands(store: EventStore, sessions: list[str], done: dict[st
 
 
 async def test_server_killed_with_fsync_keeps_all_that_was_acknowledged() -> None:
-    """SIGKILL of the server in tight append loops, again and again, loses nothing acknowledged with appendfsync=always (C2, B54, VK-14)."""
+    """SIGKILL of the server in tight append loops loses nothing acknowledged with appendfsync=always (C2, B54, VK-14)."""
     sessions = ["a", "b", "c", "d"]
     done: dict[str, Appended] = {}
     with own_server(**FSYNC) as server:
@@ -56,7 +56,7 @@ async def test_server_killed_with_fsync_keeps_all_that_was_acknowledged() -> Non
 
 
 async def test_server_killed_without_fsync_may_lose_and_the_store_says_so() -> None:
-    """With appendfsync=everysec and with none, `describe` says what a crash may take; what is left is whole, and it goes on (B54, VK-13)."""
+    """With everysec and with none, `describe` says what a crash may take; what is left is whole, and it goes on (B54, VK-13)."""
     for settings, word, window in (
         ({"appendonly": "yes", "appendfsync": "everysec"}, "everysec", "last second"),
         ({"appendonly": "no", "save": ""}, "none", "everything"),

@@ -1,0 +1,241 @@
+"""Opening a Valkey store: what would lose events is refused, what is wrong is said without a secret, and what to do next."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from kipu.errors import (
+    ConfigurationError,
+    NewerFormatError,
+    SearchUnavailableError,
+    StoreFullError,
+    StoreReadOnlyError,
+    StoreUnavailableError,
+    StoreUrlError,
+)
+from kipu.ports.store import SearchQuery
+from kipu.stores.valkey.address import Address
+from kipu.stores.valkey.store import ValkeyStore
+from kipu.testing.fakes import FakeLiveness
+from kipu.wiring import open_store
+from tests.acceptance.valkey.kit import ask, begin, everything_said, keys_of, opened, record, texts
+from tests.valkey_servers import fresh_prefix, own_server, valkey_url
+
+SECRET = "s3cret/word"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"valkey://me:{SECRET}@host",
+        "valkey://me:s3cret@word@host",
+        "redis://me:s3cret#word@host",
+        "rediss://me:s3cret@host:port",
+        "valkey://me:s3cret@[::1/0",
+        "valkey://me:s3cret@host/0?prefix=NO",
+        "valkey://me:s3cret@host?colour=s3cret",
+        "valkey://me:s3cret@host?durability=os",
+        "valkey://me:s3cret@host/one",
+        "valkey://me:s3cret@host?ssl_ca_certs=x",
+    ],
+)
+def test_url_that_is_wrong_is_refused_without_its_password(url: str) -> None:
+    """A URL that is wrong, or whose password was not encoded, is refused by words without the password (VK-1, VK-2)."""
+    with pytest.raises(StoreUrlError) as failure:
+        Address.parse(url)
+    assert "s3cret" not in everything_said(failure.value)
+
+
+def test_url_has_what_clients_expect() -> None:
+    """User, password, several hosts, database, TLS and the clients' own variable for a password are understood (VK-1)."""
+    address = Address.parse("rediss://me:a%2Fb@one:1,[::1]/3?ssl_ca_certs=ca.pem&prefix=p-1&replicas=1")
+    assert (address.user, address.password, address.db, address.prefix) == ("me", "a/b", 3, "p-1")
+    assert (address.hosts, address.tls, address.replicas) == (
+        (("one", 1), ("::1", 6379)),
+        {"ssl_ca_certs": "ca.pem"},
+        1,
+    )
+    assert "a/b" not in f"{address.shown} {address!r}"
+    assert Address.parse("valkey://host", environment={"REDISCLI_AUTH": "word"}).password == "word"
+
+
+async def test_password_that_is_refused_is_told_without_it() -> None:
+    """A password that the server refuses, or that is lacking, is StoreUnavailableError that does not hold it (B54, VK-2)."""
+    with own_server(requirepass="right") as server:
+        for named in ("me:s3cret%2Fword@", "", ":right%2F@"):
+            url = server.url.replace("//", f"//{named}")
+            with pytest.raises(StoreUnavailableError) as failure:
+                await ValkeyStore.open(url, liveness=FakeLiveness())
+            assert "s3cret" not in everything_said(failure.value)
+        async with opened(server.url.replace("//", "//:right@")) as store:
+            assert "right" not in str(store.describe())
+
+
+async def test_server_that_is_not_there_is_told_at_once() -> None:
+    """A server that is not there is StoreUnavailableError within seconds, without the URL's password (VK-2)."""
+    async with asyncio.timeout(10):
+        with pytest.raises(StoreUnavailableError) as failure:
+            await ValkeyStore.open("valkey://me:s3cret@127.0.0.1:1", liveness=FakeLiveness())
+    assert "s3cret" not in everything_said(failure.value)
+
+
+async def test_fsync_is_refused_where_the_server_does_not_do_it() -> None:
+    """`durability=fsync` is refused unless the server appends and syncs always, by an error that says what to set (B54, VK-13)."""
+    with own_server(appendonly="yes", appendfsync="everysec") as server:
+        url = fresh_prefix(server.url, durability="fsync")
+        with pytest.raises(ConfigurationError, match="appendfsync always"):
+            await ValkeyStore.open(url, liveness=FakeLiveness())
+        await ask(server.url, "CONFIG", "SET", "appendfsync", "always")
+        async with opened(url) as store:
+            assert store.describe().durability == "fsync"
+            assert store.describe().notes == ()
+
+
+async def test_server_that_throws_keys_away_is_refused() -> None:
+    """A maxmemory-policy that evicts, also only keys with an end, is refused by an error that says what to set (B54, VK-12)."""
+    for policy in ("allkeys-lru", "volatile-ttl"):
+        with (
+            own_server(**{"maxmemory-policy": policy}) as server,
+            pytest.raises(ConfigurationError, match="noeviction"),
+        ):
+            await ValkeyStore.open(server.url, liveness=FakeLiveness())
+
+
+async def test_server_that_tells_nothing_is_called_unknown() -> None:
+    """Where CONFIG and INFO are forbidden durability is unknown, and `durability=fsync` is refused (B54, VK-13)."""
+    with own_server(appendonly="yes", appendfsync="always") as server:
+        await ask(server.url, "ACL", "SETUSER", "quiet", "on", ">word", "~{*", "&*", "+@all", "-config", "-info")
+        url = server.url.replace("//", "//quiet:word@")
+        async with opened(url) as store:
+            assert store.describe().durability == "unknown"
+            await begin(store, "one")
+        with pytest.raises(ConfigurationError, match="does not tell"):
+            await ValkeyStore.open(f"{url}?durability=fsync", liveness=FakeLiveness())
+
+
+async def test_user_who_may_not_write_is_told_before_anything_is_half_done() -> None:
+    """A user without one of the commands is StoreReadOnlyError that names it; without the channel it works by looking (VK-4)."""
+    with own_server() as server:
+        await ask(server.url, "ACL", "SETUSER", "weak", "on", ">word", "~*", "+@all", "-zadd")
+        with pytest.raises(StoreReadOnlyError, match="ZADD"):
+            await ValkeyStore.open(server.url.replace("//", "//weak:word@"), liveness=FakeLiveness())
+        await ask(server.url, "ACL", "SETUSER", "mute", "on", ">word", "~*", "resetchannels", "+@all")
+        async with opened(server.url.replace("//", "//mute:word@")) as store, opened(server.url) as other:
+            await begin(store, "one")
+            follower = store.follow("one", after=1)
+            waiting = asyncio.ensure_future(anext(follower))
+            await other.append("one", [record("heard by looking")])
+            async with asyncio.timeout(5):
+                assert (await waiting).seq == 2
+            assert any("looked for" in note for note in store.describe().notes)
+
+
+async def fill_up(store: ValkeyStore) -> None:
+    """Append more than there is room for."""
+    for _ in range(40):
+        await store.append("one", [record("x" * 1_000_000)])
+
+
+async def test_full_memory_is_told_and_leaves_what_was() -> None:
+    """At maxmemory an append is StoreFullError, nothing of it is there, and it goes on when there is room (A52, VK-11)."""
+    with own_server(maxmemory="20mb") as server:
+        async with opened(server.url) as store:
+            await begin(store, "one")
+            with pytest.raises(StoreFullError, match="maxmemory"):
+                await fill_up(store)
+            head = await store.head("one")
+            assert head is not None
+            assert len(await texts(store, "one")) == head.last_seq
+            assert await store.verify() == []
+            await ask(server.url, "CONFIG", "SET", "maxmemory", "100mb")
+            assert (await store.append("one", [record("after")])).first_seq == head.last_seq + 1
+
+
+async def test_replica_is_unavailable_until_another_takes_the_writes() -> None:
+    """A server that became a replica is StoreUnavailableError; with several hosts the one that takes writes is found (B61, VK-11)."""
+    with own_server() as first, own_server() as second:
+        port = second.port
+        await ask(first.url, "REPLICAOF", "127.0.0.1", port)
+        both = f"{first.url},127.0.0.1:{port}"
+        async with opened(both) as store, opened(fresh_prefix(second.url)) as single:
+            await begin(store, "one")
+            await begin(single, "one")
+            assert (await ask(second.url, "WAIT", 1, 5000)) >= 0
+            await ask(second.url, "REPLICAOF", "127.0.0.1", first.port)
+            await ask(first.url, "REPLICAOF", "NO", "ONE")
+            with pytest.raises(StoreUnavailableError, match="replica"):
+                await single.append("one", [record("nowhere")])
+            async with asyncio.timeout(20):
+                while True:
+                    try:
+                        assert (await store.append("one", [record("over there")])).first_seq == 2
+                    except StoreUnavailableError:
+                        continue
+                    break
+
+
+async def test_replicas_are_waited_for() -> None:
+    """With `replicas=1` an append returns when a replica has it, and is StoreUnavailableError where none has (B54, VK-15)."""
+    with own_server() as first, own_server() as second:
+        url = fresh_prefix(first.url, replicas="1", timeout_s="2")
+        with pytest.raises(StoreUnavailableError, match="0 of 1 replicas"):
+            async with opened(url) as store:
+                await begin(store, "one")
+        await ask(second.url, "REPLICAOF", "127.0.0.1", first.port)
+        async with asyncio.timeout(30), opened(url) as store:
+            while True:
+                try:
+                    await begin(store, "two")
+                except StoreUnavailableError:
+                    continue
+                break
+            await store.append("two", [record("kept twice")])
+            assert await ask(second.url, "HLEN", keys_of(url).of("two").events) == 2
+
+
+async def test_data_of_a_newer_release_and_of_others_is_left_alone() -> None:
+    """Data whose `oldest` is newer is NewerFormatError, and keys that are not Kipu's are StoreUrlError; nothing is changed (VK-3)."""
+    url = fresh_prefix(valkey_url())
+    async with opened(url) as store:
+        await begin(store, "one")
+    meta = keys_of(url).meta
+    await ask(url, "HSET", meta, "format", "2")
+    async with opened(url) as store:  # a newer release has written what this one may pass over
+        await store.append("one", [record("still")])
+    await ask(url, "HSET", meta, "oldest", "2")
+    with pytest.raises(NewerFormatError):
+        await ValkeyStore.open(url, liveness=FakeLiveness())
+    await ask(url, "HSET", meta, "kind", "other")
+    with pytest.raises(StoreUrlError, match="not Kipu's"):
+        await ValkeyStore.open(url, liveness=FakeLiveness())
+
+
+async def test_search_is_said_to_be_missing() -> None:
+    """There is no search: `describe` says so, and whoever asks is told what to do (B54, B60, VK-21)."""
+    store = await open_store(fresh_prefix(valkey_url()))
+    assert store.describe().search is False
+    for call in (store.search(SearchQuery(())), store.index([], indexed={}), store.drop_index()):
+        with pytest.raises(SearchUnavailableError, match="kipu copy"):
+            await call
+    await store.close()
+
+
+async def test_each_prefix_is_a_store_of_its_own() -> None:
+    """Two stores at one server see nothing of each other, and every key of a store begins with its hash tag (VK-6)."""
+    with own_server() as server:
+        async with opened(f"{server.url}?prefix=a") as one, opened(f"{server.url}?prefix=b") as two:
+            await begin(one, "s", owner="o", tags=["t"])
+            lease = await one.claim("s", owner="me", ttl_s=9)
+            assert lease is not None
+            await one.append("s", [record("x")], idempotency_key="k")
+            await one.bind("key", "s")
+            await one.put_blob("s", b"b")
+            assert await two.head("s") is None
+            assert await two.resolve("key") is None
+            names = {name.decode() for name in await ask(server.url, "KEYS", "*")}
+            assert {name.partition(":")[0] for name in names} == {"{a}", "{b}"}
+            await one.erase("s", lease=lease)
+            left = {name.decode() for name in await ask(server.url, "KEYS", "{a}*")}
+            assert left == {"{a}:meta", "{a}:commits", "{a}:head:s", "{a}:tombstones"}
