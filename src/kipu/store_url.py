@@ -12,17 +12,19 @@ from urllib.parse import parse_qsl, quote, unquote
 
 from kipu.errors import StoreUrlError
 from kipu.stores.postgres.address import Address
+from kipu.stores.valkey.address import SCHEMES as VALKEY_SCHEMES
+from kipu.stores.valkey.address import Address as ValkeyAddress
 
 DURABILITIES = ("fsync", "buffered", "os")
 _URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<place>[^?]*)(\?(?P<query>.*))?", re.DOTALL)
+VAULT, MEMORY = "The key vault", "The memory"
 SEALING = {"encrypt", "chain", "fields"}
 _COMMON = {"durability", "archive", *SEALING}
-VAULT, MEMORY = "The key vault", "The memory"
 _SERVERS = {"postgresql", "postgres"}
 _SETTINGS = {
     "memory": {"archive", *SEALING},
     "sqlite": {*_COMMON, "network", "fallback"},
-    "jsonl": {*_COMMON, "segment_bytes", "network"},
+    "jsonl": {*_COMMON, "segment_bytes", "network", "index"},
 }
 
 
@@ -30,8 +32,8 @@ _SETTINGS = {
 class StoreUrl:
     """A store URL taken apart.
 
-    `sqlite:///relative.db`, `sqlite:////absolute.db`, `jsonl:///folder`, `memory://`, `postgresql://user@host/database`. `path` is
-    where the store is or, of one on a server, where this machine keeps what is its own for it.
+    `sqlite:///relative.db`, `sqlite:////absolute.db`, `jsonl:///folder`, `memory://`, `postgresql://user@host/database`,
+    `valkey://user@host`. `path` is where the store is or, of one on a server, where this machine keeps what is its own for it.
     """
 
     text: str
@@ -51,7 +53,9 @@ class StoreUrl:
             raise StoreUrlError(url=text, reason="it has no scheme such as sqlite://")
         kind, place = found["scheme"], unquote(found["place"])
         if kind in _SERVERS:
-            return cls._on_server(text, found["query"] or "")
+            return cls._on_server(text, found["query"] or "", kind="postgresql", shown=Address.parse(text).shown)
+        if kind in VALKEY_SCHEMES:
+            return cls._on_server(text, found["query"] or "", kind="valkey", shown=ValkeyAddress.parse(text).shown)
         if kind not in _SETTINGS:
             raise StoreUrlError(url=text, reason=f"there is no store of the kind {kind!r}")
         query, _, fallback = (found["query"] or "").partition("fallback=")
@@ -76,13 +80,12 @@ class StoreUrl:
         return cls(text, kind, Path(place[1:]).expanduser(), settings)
 
     @classmethod
-    def _on_server(cls, text: str, query: str) -> StoreUrl:
-        shown = Address.parse(text).shown
+    def _on_server(cls, text: str, query: str, *, kind: str, shown: str) -> StoreUrl:
         settings = {name: value for name, value in parse_qsl(query) if name in {"archive", "vault", *SEALING}}
         if "vault" in settings and not (is_database(settings["vault"]) or settings["vault"].startswith(("/", "~/"))):
             raise StoreUrlError(url=shown, reason="vault is postgresql://… or a directory by its whole path")
         name = hashlib.sha256(shown.encode()).hexdigest()[:16]
-        return cls(text, "postgresql", _data_folder(os.environ) / "servers" / name, settings)
+        return cls(text, kind, _data_folder(os.environ) / "servers" / name, settings)
 
     @property
     def keeps_its_own(self) -> bool:
@@ -92,7 +95,7 @@ class StoreUrl:
     @property
     def is_on_server(self) -> bool:
         """Return True where the sessions are on another machine, or may be."""
-        return self.kind == "postgresql"
+        return self.kind in {"postgresql", "valkey"}
 
 
 def default_store_url(environment: Mapping[str, str]) -> str:
