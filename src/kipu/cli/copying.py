@@ -67,7 +67,7 @@ def copy(
 
 
 async def open_both(
-    invocation: Invocation, stack: AsyncExitStack, source: str, *, target: str, decrypt: bool
+    invocation: Invocation, stack: AsyncExitStack, *, source: str, target: str, decrypt: bool
 ) -> tuple[EventStore, EventStore]:
     """Open both stores until the stack is closed. Raises: InputError, StoreNotFoundError, CopyUnsealsError."""
     from kipu.cli.place import require_place
@@ -94,7 +94,7 @@ async def open_both(
 async def _copy(
     invocation: Invocation, source: str, *, target: str, sessions: list[str] | None, verify: bool, decrypt: bool
 ) -> bool:
-    """Copy, and return True when something was left out."""
+    """Copy, and return True where the target is not all that the source once was."""
     from kipu.cli.progress import progress_bar
     from kipu.errors import CopyMismatchError
     from kipu.manager.copying import CopyProgress, copy_store
@@ -103,7 +103,7 @@ async def _copy(
     from kipu.wiring import memory_store_of
 
     async with AsyncExitStack() as stack:
-        stores = await open_both(invocation, stack, source, target=target, decrypt=decrypt)
+        stores = await open_both(invocation, stack, source=source, target=target, decrypt=decrypt)
         bar = stack.enter_context(progress_bar(invocation.output, "copying", unit="events"))
 
         def moved(progress: CopyProgress) -> None:
@@ -124,7 +124,7 @@ async def _copy(
                 stack.push_async_callback(memory.close)
             await copy_memory(*memories)
     tell_copied(invocation, report)
-    return bool(report.skipped)
+    return bool(report.skipped or report.lost)
 
 
 def tell_copied(invocation: Invocation, report: CopyReport) -> None:

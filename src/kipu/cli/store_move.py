@@ -43,11 +43,11 @@ class MoveWishes:
 
 
 async def move(invocation: Invocation, source: str, *, target: str, wishes: MoveWishes) -> bool:
-    """Do what was asked for; return True where something was left out."""
+    """Do what was asked for; return True where the target is not all that the source once was."""
     names = shown_name(source), shown_name(target)
     async with AsyncExitStack() as stack:
         decrypt = wishes.decrypt or wishes.cancel
-        stores = await open_both(invocation, stack, source, target=target, decrypt=decrypt)
+        stores = await open_both(invocation, stack, source=source, target=target, decrypt=decrypt)
         if wishes.cancel:
             await _cancel(invocation, stores, names)
             return False
@@ -124,10 +124,10 @@ async def _move(
     _tell_copied(invocation, tail)
     if not wishes.cut_over:
         await _follow(invocation, work, tail=tail)
-        return bool(tail.report.skipped)
+        return bool(tail.report.skipped or tail.report.lost)
     done = await work.cut_over(wait_s=wishes.wait_s, leave_out=wishes.leave_out)
     _tell_moved(invocation, done, tail=tail, target=shown_name(urls[1]))
-    return bool(tail.report.skipped)
+    return bool(tail.report.skipped or tail.report.lost)
 
 
 async def _follow(invocation: Invocation, work: StoreMove, *, tail: StoreTail) -> None:

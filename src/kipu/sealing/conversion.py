@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
 
 from kipu.errors import (
     CopyMismatchError,
@@ -62,9 +63,10 @@ class Conversion:
         beside: Beside | None = None,
         archives_beside: bool = True,
     ) -> None:
-        self._files = StoreFiles(kind, path)
-        self._new = StoreFiles(kind, path.with_name(f"{path.name}.converted"))
-        self._old = StoreFiles(kind, path.with_name(f"{path.name}.before"))
+        index = dict(parse_qsl(urlsplit(url).query)).get("index", "")
+        self._files = StoreFiles(kind, path, index=index)
+        self._new = StoreFiles(kind, path.with_name(f"{path.name}.converted"), index=index)
+        self._old = StoreFiles(kind, path.with_name(f"{path.name}.before"), index=index)
         self._url = url
         self._encrypt = encrypt
         self._open_old = open_old
@@ -146,6 +148,7 @@ class Conversion:
         try:
             new = await self._open_new(self._new.path)
             try:
+                await self._check_mark(old)
                 await self._check_archives(old)
                 report = await copy_store(old, new, owner=self._owner, progress=_about("copying", progress))
                 await self._verify(old, new, report, progress)
@@ -161,6 +164,12 @@ class Conversion:
         self._new.settle()
         kept = self._old.path if mark.said["kept"] or report.lost else None
         return Converted(report.sessions, report.events, report.blobs, report.lost, kept, report.notes)
+
+    async def _check_mark(self, old: EventStore) -> None:
+        """Refuse a store whose sessions move: its copy would know nothing of it. Raises: InputError."""
+        mark = await old.mark()
+        if mark is not None:
+            raise InputError(reason=f"{self._url} is one end of a move ({mark.state}, {mark.other}): finish that first")
 
     async def _check_archives(self, old: EventStore) -> None:
         """Refuse where an archive that is not converted with the store would keep telling what it tells now.
