@@ -1,6 +1,6 @@
 """Run every figure, keep the results under bench/results, and print one table of what holds.
 
-python -m bench [--quick] [--all-peers] [--no-peers] [--rounds N] [--only W1,W2] [--check] [--json]
+python -m bench [FIGURE ...] [--quick] [--all-peers] [--no-peers] [--rounds N] [--only W1,W2] [--check] [--json]
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ FIGURES = {
     "archive": "archive",
     "runtime": "runtime_turns",
     "postgres": "postgres",
+    "scale": "scale",
     "workspaces": "workspaces",
     "workers": "workers",
 }
@@ -40,7 +41,7 @@ def main() -> int:
     """Run what was asked for, one process a figure; return 1 with --check when a bound does not hold."""
     options = _options()
     console = Console(stderr=True)
-    chosen = [name for name in options.only.lower().split(",") if name] or list(FIGURES)
+    chosen = [name for name in (*options.figures, *options.only.lower().split(",")) if name] or list(FIGURES)
     unknown = [name for name in chosen if name not in FIGURES]
     if unknown:
         console.print(f"No figure called {', '.join(unknown)}. There are: {', '.join(FIGURES)}.")
@@ -58,6 +59,7 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("figures", nargs="*", help="the same as --only, as words")
     parser.add_argument("--quick", action="store_true", help="small sizes: shows that it runs, proves nothing")
     parser.add_argument("--all-peers", action="store_true", help="the slow peers too, at reduced sizes")
     parser.add_argument("--no-peers", action="store_true", help="leave the peers out")

@@ -7,10 +7,12 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from kipu.errors import ConfigurationError
+from kipu.manager.access import owner_of
 from kipu.manager.manager import SessionManager
 from kipu.manager.session import Session
 from kipu.memory.memory import Memory
@@ -38,6 +40,7 @@ from kipu.runtime.tools.default_tools import default_tools
 from kipu.runtime.tools.memory_tool import MemoryTool
 from kipu.runtime.tools.propose import Propose
 from kipu.runtime.tools.read_skill import ReadSkill
+from kipu.runtime.tools.seen_files import SeenFiles
 from kipu.runtime.tools.shell_commands import commands_of
 from kipu.runtime.tools.shell_tools import shell_tools
 from kipu.runtime.tools.toolbox import Toolbox
@@ -208,7 +211,10 @@ class CodingAgentBuilder:
             has_network=self._settings.has_network,
         )
         shell = shell_tools(workspace.root, sandbox)
-        tools = [*default_tools(root=workspace.root, manager=self._manager), *shell.all()]
+        seen = SeenFiles()
+        if workspace.carried is not None:
+            await workspace.carried.share(seen, partial(session.blob, principal=owner_of(session.head)))
+        tools = [*default_tools(root=workspace.root, manager=self._manager, seen=seen), *shell.all()]
         if self.orchestrator is not None:
             tools.append(DelegateTool(self._manager, self.orchestrator, parent=session))
         if self._more_tools is not None:

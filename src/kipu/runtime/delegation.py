@@ -209,7 +209,8 @@ def _bound_to(context: ToolContext, depth: int) -> dict[str, Any]:
     if context.workspace is None:
         return {PARENT: parent}
     record = {**context.workspace.describe(), "session_id": context.session_id}
-    record.pop("saved", None)
+    for name in ("saved", "seen"):
+        record.pop(name, None)
     if "place" not in record and "at" in record:  # where its parent has them; they are kept with the parent's turn
         record |= {"place": record["at"], "bound": "the files of the session that it helps"}
     return {PARENT: parent, WORKSPACE: record}

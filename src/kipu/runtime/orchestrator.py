@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 # A change of one of these makes a new agent; everything else is read when it is needed.
 BUILT_FROM = ("model", "env", "tools", "limits")
-_NOT_BUILT_FROM = ("saved", "place", "bound")  # of the workspace's record: where its files are kept
+_NOT_BUILT_FROM = ("saved", "seen", "place", "bound")  # of the workspace's record: where its files are kept
 
 
 class AgentBuilder(Protocol):

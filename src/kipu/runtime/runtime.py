@@ -47,6 +47,7 @@ class Runtime:
         delivering: Collection[str] = (),
         may_approve_own: bool = False,
         drain_s: float = 0.0,
+        bound_wait_s: float | None = None,
         memory: Memory | None = None,
         keeper: MemoryKeeper | None = None,
         lifecycle: LifecycleKeeper | None = None,
@@ -64,7 +65,7 @@ class Runtime:
         self._presence = Presence(manager, self.placing, monotonic_s=time.monotonic)
         self._copies = CopyKeeper(manager, self.placing, copies=builder.workspaces.copies)
         self._is_for_all = accepts is None
-        wait_s = WAIT_S if self._is_for_all else ASKED_WAIT_S
+        wait_s = bound_wait_s if bound_wait_s is not None else WAIT_S if self._is_for_all else ASKED_WAIT_S
         self.elsewhere = Elsewhere(self.placing, self._presence, monotonic_s=time.monotonic, wait_s=wait_s)
         self.worker = Worker(manager, self.orchestrator, max_turns=max_turns, accepts=accepts, elsewhere=self.elsewhere)
         self.desk = ApprovalDesk(manager, grants=builder.grants, wake=self.worker.wake, may_approve_own=may_approve_own)

@@ -52,7 +52,7 @@ class SessionWorkspaces:
         self._manager = manager
         self.provision = provision
         self.placing = provision.placing or Placing("local", folder=provision.base)
-        self.copies = LocalCopies(provision.base)
+        self.copies = LocalCopies(provision.base, manager.store.describe().url)
         self._limits = limits
 
     async def open(self, session: Session) -> LocalWorkspace:
@@ -67,7 +67,7 @@ class SessionWorkspaces:
             async with _held(session):
                 return await self._open_carried(session)
         workspace = await self._open_here(session, record)
-        await asyncio.to_thread(self._place, workspace)
+        await asyncio.to_thread(self._place, workspace, session.session_id)
         if workspace.describe() != record:
             await self._add(session, [_named(workspace.record)])
         return workspace
@@ -84,11 +84,13 @@ class SessionWorkspaces:
             return workspace
         return await self.provision.bring_back(record)
 
-    def _place(self, workspace: LocalWorkspace) -> None:
+    def _place(self, workspace: LocalWorkspace, session_id: str) -> None:
         """Note what the files are bound to, where that is asked here and was not noted, and who has them in use."""
         record = workspace.record
         if self.placing.mode == "local":
             return
+        if self.placing.mode == "bound" and record.kind == "private" and record.session_id == session_id:
+            self.copies.note(session_id)  # so that it goes when the session was erased elsewhere
         place = record.place or self.placing.place_of(record.kind, record.path)
         workspace.record = replace(record, place=place, at=self.placing.host if self.placing.shared else None)
 
@@ -185,8 +187,8 @@ class SessionWorkspaces:
             await carried.keep(partial(self._add, session))
             return workspace
         workspace.carried = None
-        workspace.record = replace(workspace.record, at=None, saved=None, bound=None, place=None)
-        await asyncio.to_thread(self._place, workspace)
+        workspace.record = replace(workspace.record, at=None, saved=None, seen=None, bound=None, place=None)
+        await asyncio.to_thread(self._place, workspace, session.session_id)
         await self._add(session, [_named(workspace.record)])
         return workspace
 

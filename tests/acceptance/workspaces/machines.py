@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -49,13 +49,23 @@ def settings_of(home: Path, *, asks: Sequence[str] = (), **options: Any) -> Agen
 
 @asynccontextmanager
 async def machine(
-    url: str, home: Path, *, accepts: Any = None, asks: Sequence[str] = (), **options: Any
+    url: str,
+    home: Path,
+    *,
+    accepts: Callable[[str], bool] | None = None,
+    asks: Sequence[str] = (),
+    bound_wait_s: float | None = None,
+    **options: Any,
 ) -> AsyncIterator[Runtime]:
     """Work on a store as one machine does, until the block ends."""
     async with await open_manager(url, lease_ttl_s=3.0) as manager:
         settings = settings_of(home, asks=asks, **options)
         run = open_runtime(
-            manager, settings=settings, open_model=lambda _name: ScriptedModelClient(steps), accepts=accepts
+            manager,
+            settings=settings,
+            open_model=lambda _name: ScriptedModelClient(steps),
+            accepts=accepts,
+            bound_wait_s=bound_wait_s,
         )
         async with run:
             yield run

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kipu.errors import GitError, KipuError, WorkspaceError
+from kipu.errors import GitError, HostBoundError, KipuError, WorkspaceError
 from kipu.events.boundary import MetadataChangedEvent
 from kipu.manager.access import owner_of
 from kipu.ports.erasure import Emptied, Facts
@@ -16,7 +17,7 @@ from kipu.ports.head import Head
 from kipu.ports.store import EventStore
 from kipu.runtime.session_workspaces import SessionWorkspaces
 from kipu.runtime.workspaces.carried import LocalCopies
-from kipu.runtime.workspaces.place import ROOT_MARK, read_mark
+from kipu.runtime.workspaces.place import HOST_MARK, ROOT_MARK, Place, Placing, WorkspacesMode, read_mark
 from kipu.runtime.workspaces.provision import WorkspaceProvision
 from kipu.runtime.workspaces.removal import remove_tree
 from kipu.session.patch import WORKSPACE
@@ -28,6 +29,7 @@ CHOSEN = "workspace: a directory that a user chose"
 COPIES = (
     "workspace: copies on other machines, which go within ten minutes while a worker runs there, or when one begins"
 )
+ELSEWHERE = "workspace: a worktree on another machine, to which the session was bound"
 BRANCH = "workspace: the git branch kipu/<session id>, which has commits of its own"
 
 
@@ -57,10 +59,19 @@ class WorkspacePlace:
         owner = owner_of(head)
         session = await self._manager.open(head.session_id, principal=owner)
         try:
-            workspace = await SessionWorkspaces(self._manager, self._provision).open(session)
+            workspace = await SessionWorkspaces(self._manager, self._placed(record)).open(session)
             await workspace.aclose()
+        except HostBoundError:  # the machine that has the files gives it its own with its next turn
+            return
         except (WorkspaceError, GitError, OSError):
             await session.add_event(MetadataChangedEvent(unset=[WORKSPACE]), principal=owner)
+
+    def _placed(self, record: dict[str, Any]) -> WorkspaceProvision:
+        """Return what opens a fork's files the way those of `record` are kept, whatever this process would choose."""
+        if "place" not in record and "at" not in record:
+            return self._provision
+        mode: WorkspacesMode = "bound" if "place" in record else "stored"
+        return replace(self._provision, placing=Placing(mode, folder=self._provision.base))
 
     async def erase(self, session_id: str, facts: Facts) -> Emptied:
         """Remove the directory with all that is in it."""
@@ -77,9 +88,19 @@ class WorkspacePlace:
         for folder in {self._provision.base / session_id, *_shared_folder(session_id, facts)}:
             count += await asyncio.to_thread(_count, folder)
             await asyncio.to_thread(remove_tree, folder)
-        if facts.get("record", {}).get("at") is not None and "place" not in facts["record"]:
-            kept = (*kept, COPIES)
+        kept = (*kept, *await asyncio.to_thread(self._left_elsewhere, facts.get("record", {})))
         return Emptied({"files": count}, kept)
+
+    def _left_elsewhere(self, record: dict[str, Any]) -> tuple[str, ...]:
+        """Return what other machines have of the session, as far as its record says."""
+        place = Place.from_json(record.get("place"))
+        if place is None:
+            return (COPIES,) if "at" in record else ()
+        marks = (
+            read_mark(self._provision.base / HOST_MARK),
+            read_mark(Path(record.get("path", "")).parent / ROOT_MARK),
+        )
+        return () if place.id in marks else (COPIES if record.get("kind") == "private" else ELSEWHERE,)
 
     async def erase_person(self, tenant: str, owner: str) -> Emptied:
         """Return that nothing here is a person's but what is their sessions'."""

@@ -26,16 +26,17 @@ def default_tools(
     manager: SessionManager | None = None,
     ripgrep: str | None = None,
     limit: int = DEFAULT_LIMIT,
+    seen: SeenFiles | None = None,
 ) -> list[Tool]:
     """Return fresh tools for one session, in the order in which a model is told of them.
 
     `root` is the workspace's; without it there are no file tools. Without `manager` there is no search of sessions. `ripgrep`
     is the program to search with, "" for none; by default the one in PATH, and our own walk where there is none. `limit`
-    bounds one answer in characters, as `limited` does.
+    bounds one answer in characters, as `limited` does. `seen` is what the session knows of files already.
     """
     tools: list[Tool] = []
     if root is not None:
-        seen = SeenFiles()
+        seen = SeenFiles() if seen is None else seen
         tools += [
             ReadFile(seen=seen, root=root, page_characters=limit),
             WriteFile(seen=seen, root=root),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from kipu.ports.workspace import FileEntry
 
+MOST_TOLD = 2000
 Knowledge: TypeAlias = Literal["known", "unread", "changed"]
 
 
@@ -34,7 +36,18 @@ class SeenFiles:
     def note(self, path: str, entry: FileEntry, *, data: bytes | None) -> None:
         """Remember the file of `entry`, taken before `data` was read, or after it was written."""
         digest = None if data is None else hashlib.sha256(data).digest()
+        self._sights.pop(path, None)  # the newest last
         self._sights[path] = Sight(entry.mtime_ns, entry.size, digest)
+
+    def digests(self) -> dict[str, str]:
+        """Return by what content each file is known, those seen last: what another process needs to know them too."""
+        newest = list(self._sights.items())[-MOST_TOLD:]
+        return {path: sight.digest.hex() for path, sight in newest if sight.digest is not None}
+
+    def recall(self, digests: Mapping[str, str]) -> None:
+        """Take files for seen that another process of the session saw with these contents."""
+        for path, digest in digests.items():
+            self._sights.setdefault(path, Sight(0, -1, bytes.fromhex(digest)))
 
     def forget(self, path: str) -> None:
         """Forget what was seen at `path`."""

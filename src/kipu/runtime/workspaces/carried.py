@@ -10,13 +10,15 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from kipu.errors import BlobNotFoundError, WorkspaceError, WorkspaceTooLargeError
 from kipu.events.boundary import MetadataChangedEvent, NoteEvent
 from kipu.events.event import SessionEvent
 from kipu.ports.workspace import GetBlob, PutBlob
+from kipu.runtime.tools.seen_files import SeenFiles
 from kipu.runtime.workspaces.local import LocalWorkspace
-from kipu.runtime.workspaces.manifest import StoredManifest, load_manifest, put_manifest
+from kipu.runtime.workspaces.manifest import StoredManifest, digest_of, load_manifest, put_manifest
 from kipu.runtime.workspaces.place import Place
 from kipu.runtime.workspaces.record import WorkspaceRecord
 from kipu.runtime.workspaces.restore import Restoration
@@ -34,17 +36,17 @@ MakeEvents = Callable[[str | None], Sequence[SessionEvent]]
 
 @dataclass(frozen=True, slots=True)
 class LocalCopies:
-    """Remember, beside the copies on this machine, which kept state each one comes from. Outside of what tools reach."""
+    """Remember, beside the copies on this machine, which kept state each one comes from. Outside of what tools reach.
+
+    `store` names whose sessions they are: a machine's folder may serve several stores, and none knows the others' sessions.
+    """
 
     base: Path
+    store: str = ""
 
     def of(self, session_id: str) -> tuple[str, ...]:
         """Return the manifests that the copy may come from; none where there is no copy that is known. Blocking."""
-        try:
-            found = json.loads(self._path(session_id).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return ()
-        return tuple(str(digest) for digest in found) if isinstance(found, list) else ()
+        return tuple(str(digest) for digest in self._read(session_id).get("from", ()))
 
     def note(self, session_id: str, *digests: str | None) -> None:
         """Note that the copy comes from one of these. Blocking. Raises: WorkspaceError."""
@@ -52,7 +54,8 @@ class LocalCopies:
         temporary = path.with_name(f"{path.name}.tmp")
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            temporary.write_text(json.dumps([digest for digest in digests if digest]), encoding="utf-8")
+            known = {"store": self.store, "from": [digest for digest in digests if digest]}
+            temporary.write_text(json.dumps(known), encoding="utf-8")
             temporary.replace(path)
         except OSError as error:
             raise WorkspaceError(root=str(path.parent), reason=error.strerror or str(error)) from error
@@ -69,11 +72,19 @@ class LocalCopies:
         self._path(session_id).unlink(missing_ok=True)
 
     def all(self) -> list[str]:
-        """Return the sessions of which there is a copy. Blocking."""
+        """Return the sessions of this store of which there is a copy. Blocking."""
         try:
-            return sorted(path.name for path in (self.base / _STATE).iterdir() if path.suffix != ".tmp")
+            names = sorted(path.name for path in (self.base / _STATE).iterdir() if path.suffix != ".tmp")
         except OSError:
             return []
+        return [name for name in names if self._read(name).get("store") == self.store]
+
+    def _read(self, session_id: str) -> dict[str, Any]:
+        try:
+            found = json.loads(self._path(session_id).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
 
     def _path(self, session_id: str) -> Path:
         return self.base / _STATE / session_id
@@ -104,12 +115,21 @@ class CarriedFiles:
         self._put_blob = put_blob
         self._taker = workspace.whole(limits)
         self._last: StoredManifest | None = None
+        self._seen: SeenFiles | None = None
         self._lock = asyncio.Lock()
 
     @property
     def saved(self) -> str | None:
         """Return the manifest of what is kept, as far as the log names one."""
         return self.workspace.record.saved
+
+    async def share(self, seen: SeenFiles, get_blob: GetBlob) -> None:
+        """Let `seen` know what other processes of the session read, and keep from now on what it knows."""
+        self._seen = seen
+        known = self.workspace.record.seen
+        if known is not None:
+            with suppress(BlobNotFoundError):  # then files are to be read again
+                seen.recall(json.loads(await get_blob(known)))
 
     async def know(self, digest: str, get_blob: GetBlob) -> None:
         """Take what is kept for known, so that only what changed is kept again; what cannot be read is kept anew."""
@@ -159,7 +179,7 @@ class CarriedFiles:
 
     async def _kept(self) -> tuple[WorkspaceRecord, list[SessionEvent]]:
         """Return the record that names the files as they are, and what else is to be said."""
-        record = replace(self.workspace.record, at=self._host)
+        record = replace(self.workspace.record, at=self._host, seen=await self._kept_sights())
         try:
             manifest = await self._taker.take(self._put_blob, judge=self._judge_look)
             self._judge(manifest.left_out, is_cut=manifest.is_cut)
@@ -176,6 +196,13 @@ class CarriedFiles:
         if last is None or last.digest != record.saved or not manifest.holds_same(last.manifest):
             self._last = last = await put_manifest(manifest, self._put_blob, last=last)
         return replace(record, saved=last.digest), []
+
+    async def _kept_sights(self) -> str | None:
+        known = self.workspace.record.seen
+        data = json.dumps({} if self._seen is None else self._seen.digests()).encode()
+        if self._seen is None or data == b"{}" or digest_of(data) == known:
+            return known
+        return await self._put_blob(data)
 
     def _judge_look(self, look: Look) -> None:
         self._judge(look.left_out, is_cut=look.is_cut)

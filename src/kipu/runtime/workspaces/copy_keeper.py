@@ -33,7 +33,7 @@ class CopyKeeper:
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        if self._placing.mode == "stored":
+        if self._placing.mode in ("stored", "bound"):
             self._task = asyncio.ensure_future(self._often())
         return self
 

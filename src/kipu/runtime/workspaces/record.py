@@ -19,7 +19,7 @@ _AT_FDCWD = -100
 _STATX_BTIME = 0x800
 _STATX_BYTES = 256
 _STATX_BTIME_AT = 0x50
-_TEXTS = ("repository", "git_dir", "branch", "base", "bound", "saved")
+_TEXTS = ("repository", "git_dir", "branch", "base", "bound", "saved", "seen")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,8 @@ class WorkspaceRecord:
     inherits the record, and sees by it that the directory is its parent's.
 
     `place` is what its files are bound to, with `bound` saying why where that is no matter of course. Where they are kept in the
-    store instead, `saved` names the newest manifest of all of them and `at` the machine whose copy is the living one.
+    store instead, `saved` names the newest manifest of all of them, `seen` what of them was read, and `at` the machine whose copy is
+    the living one.
     """
 
     kind: WorkspaceKind
@@ -74,6 +75,7 @@ class WorkspaceRecord:
     bound: str | None = None
     at: Place | None = None
     saved: str | None = None
+    seen: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as the head keeps it."""
