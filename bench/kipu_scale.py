@@ -10,20 +10,30 @@ import os
 import statistics
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from bench.kipu_postgres import STEP, TIME, WRITERS, Bare, bare, records, serve
+from bench.kipu_runtime import Place, running
+from bench.kipu_workers import MODEL_S, scaling
 from bench.scale_load import MESSAGE, make_template, multiply, serving
+from bench.simulated_fleet import Fleet, Load, UnitCosts, simulate
 from kipu.ports.head import HeadPatch
 from kipu.ports.store import IndexEntry, SearchQuery, SessionQuery
+from kipu.runtime.messages.bus import MessageBus
+from kipu.runtime.messages.inbound import InboundEvent
 from kipu.session.terms import phrases_of, terms_of
+from kipu.stores.file_system import sync_ms
 from kipu.stores.postgres.store import PostgresStore
 from kipu.testing.fakes import FakeLiveness
+from kipu.testing.scripted_model import ScriptedReply
+from kipu.wiring import open_manager
 
-Costs = dict[str, float]
+Costs: TypeAlias = dict[str, float]
+Serving: TypeAlias = Callable[[str], AbstractAsyncContextManager[Place]]
+LATER = "2999-01-01T00:00:00.000000Z"
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
@@ -245,36 +255,41 @@ async def indexing(server: Server, *, times: int) -> Costs:
 # ---- turns -----------------------------------------------------------------------------------------------------------
 
 
-async def turns(server: Server, *, sessions: int, turns: int) -> Costs:
-    """Return what a whole turn takes of a worker and of the server: a message, three calls of a tool, an answer."""
-    async with serving(server.url) as place:
+async def turn_costs(server: Server, *, sessions: int, turns: int, serve_turns: Serving = serving) -> Costs:
+    """Return what a whole turn takes of a worker and of the server; the messages are there before."""
+    each = max(1, turns // sessions)
+    async with await open_manager(server.url) as manager:
+        bus = MessageBus(manager)
         for chat in range(sessions):
-            await place.say(f"cost-{chat}", MESSAGE)
+            for _ in range(each):
+                await bus.publish(
+                    InboundEvent(channel="bench", chat_id=f"cost-{chat}", sender_id="ada", content=MESSAGE)
+                )
+    asked = "SELECT coalesce(sum(last_seq), 0) FROM kipu.heads WHERE key LIKE 'bench:cost-%'"
+    synced = "SELECT coalesce(sum(fsyncs), 0) FROM pg_stat_io WHERE object = 'wal'"
+    committed = "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()"
+    await asyncio.sleep(1.5)  # the server tells its counts with a delay
+    counted = [(await server.one(sql))[0] for sql in (asked, synced, committed)]
+    wal, cpu_s, own_s, began_s = await server.wal_bytes(), server.cpu_s(), time.process_time(), time.perf_counter()
+    async with serve_turns(server.url) as place:
+        while await place.manager.store.runnable(now=LATER, limit=1):  # noqa: ASYNC110 - until all is answered
+            await asyncio.sleep(0.05)
         await place.worker.until_idle()
-        await asyncio.sleep(1)
-        before = await server.one("SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()")
-        events = (await server.one("SELECT coalesce(sum(last_seq), 0) FROM kipu.heads WHERE key LIKE 'bench:cost-%'"))[
-            0
-        ]
-        wal, cpu_s, own_s, began_s = await server.wal_bytes(), server.cpu_s(), time.process_time(), time.perf_counter()
-        for _ in range(turns // sessions):
-            for chat in range(sessions):
-                await place.say(f"cost-{chat}", MESSAGE)
-            await place.worker.until_idle()
         took_s, own_s, cpu_s = time.perf_counter() - began_s, time.process_time() - own_s, server.cpu_s() - cpu_s
         wal = await server.wal_bytes() - wal
-        events = (await server.one("SELECT coalesce(sum(last_seq), 0) FROM kipu.heads WHERE key LIKE 'bench:cost-%'"))[
-            0
-        ] - events
-        await asyncio.sleep(1.5)  # the server tells its counts with a delay
-        after = await server.one("SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()")
-    done = turns // sessions * sessions
+    await asyncio.sleep(1.5)
+    events, syncs, commits = [
+        float((await server.one(sql))[0] - before)
+        for sql, before in zip((asked, synced, committed), counted, strict=True)
+    ]
+    done = each * sessions
     return {
         "turn_worker_cpu_ms": own_s / done * 1e3,
         "turn_server_cpu_ms": cpu_s / done * 1e3,
         "turn_wal_bytes": wal / done,
-        "turn_events": float(events) / done,
-        "turn_transactions": (after[0] - before[0]) / done,
+        "turn_events": events / done,
+        "turn_transactions": commits / done,
+        "turn_syncs": syncs / done,
         "turns_per_s_one_worker": done / took_s,
     }
 
@@ -354,7 +369,7 @@ async def measured(url: str, *, sessions: int, times: int) -> Costs:
         found |= await calls(server, sessions=sessions, times=times)
         found |= await waking(server, times=times)
         found |= await indexing(server, times=times)
-        found |= await turns(server, sessions=20, turns=max(40, times // 10))
+        found |= await turn_costs(server, sessions=20, turns=max(40, times // 10))
         found |= await single_turns(server, turns=max(10, times // 50))
         found |= await hot_session(server, seconds=1 if times < 500 else 4, writers=4)
         found |= {
@@ -362,3 +377,34 @@ async def measured(url: str, *, sessions: int, times: int) -> Costs:
             for name, value in (await churn(server, updates=times, sessions=200, fillfactor=70)).items()
         }
     return found
+
+
+# ---- the simulation beside a real run ------------------------------------------------------------------------------------
+
+
+def compared(directory: Path, *, workers: int, turns_each: int) -> Costs:
+    """Return how fast real workers run turns of one call to a model of 50 ms, and the simulation with the costs of such turns."""
+    for name in ("real", "costs"):
+        (directory / name).mkdir()
+    count = workers * turns_each
+    real = scaling(directory / "real", workers=workers, turns=count)["turns_per_s"]
+    one = asyncio.run(_short_turns(serve(directory / "costs"), turns=turns_each))
+    costs = UnitCosts(
+        worker_cpu_s=one["turn_worker_cpu_ms"] / 1e3,
+        server_cpu_s=one["turn_server_cpu_ms"] / 1e3,
+        transactions=round(one["turn_syncs"]),
+        commit_s=sync_ms(str(directory)) / 1e3,
+    )
+    load = Load(steps=1, model_s=MODEL_S, model_spread=0, backlog=count, a_chat=3)
+    fleet = Fleet(workers=workers, slots=1, one_machine=os.cpu_count() or 1)
+    outcome = simulate(fleet, load, costs, seconds=0)
+    simulated = outcome.answered / outcome.took_s
+    return {"real_turns_per_s": real, "simulated_turns_per_s": simulated, "off_by": abs(1 - simulated / real)} | one
+
+
+async def _short_turns(url: str, *, turns: int) -> Costs:
+    def serve_short(url: str) -> AbstractAsyncContextManager[Place]:
+        return running(url, lambda _request: ScriptedReply("Seen."), max_turns=1)
+
+    async with looked_at(url) as server, opened(url):
+        return await turn_costs(server, sessions=max(1, turns // 3), turns=turns, serve_turns=serve_short)
