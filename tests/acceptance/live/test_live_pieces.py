@@ -10,11 +10,12 @@ from kipu.events.conversation import AgentMessageEvent
 from kipu.testing.scripted_model import ScriptedModelClient, ScriptedReply
 from tests.acceptance.live.kit import begun, process, say, valkey_url, watching
 from tests.servers import fresh_schema, postgres_url
+from tests.valkey_servers import fresh_prefix
 
 ANSWER = "The rain in Spain stays mainly in the plain, and so does everything else that was ever said of it."
 
 
-@pytest.fixture(params=["sqlite", "jsonl", "postgresql", "sqlite+valkey", "encrypted postgresql"])
+@pytest.fixture(params=["sqlite", "jsonl", "postgresql", "valkey", "sqlite+valkey", "encrypted postgresql"])
 def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str | None]:
     """Return a store's URL, and what carries its pieces."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
@@ -23,6 +24,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
         "sqlite": (f"sqlite:///{tmp_path}/s.db", None),
         "jsonl": (f"jsonl:///{tmp_path}/s", None),
         "postgresql": (fresh_schema(postgres_url()), None),
+        "valkey": (fresh_prefix(valkey_url()), None),
         "sqlite+valkey": (f"sqlite:///{tmp_path}/s.db", valkey_url()),
         "encrypted postgresql": (fresh_schema(postgres_url(), encrypt="env:LIVE_TEST_KEY"), None),
     }[str(request.param)]

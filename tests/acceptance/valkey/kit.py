@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -130,7 +131,7 @@ class Proxy:
 
 
 @asynccontextmanager
-async def proxied(url: str) -> AsyncIterator[Proxy]:
+async def proxied(url: str, *, context: ssl.SSLContext | None = None) -> AsyncIterator[Proxy]:
     """Give a proxy before the server of a URL."""
     proxy = Proxy(url)
 
@@ -143,7 +144,7 @@ async def proxied(url: str) -> AsyncIterator[Proxy]:
         except asyncio.CancelledError:
             writer.transport.abort()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
     proxy.url = f"valkey://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     try:
         yield proxy

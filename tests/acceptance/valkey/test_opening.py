@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from urllib.parse import quote
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from kipu.errors import (
     ConfigurationError,
@@ -20,7 +28,7 @@ from kipu.stores.valkey.address import Address
 from kipu.stores.valkey.store import ValkeyStore
 from kipu.testing.fakes import FakeLiveness
 from kipu.wiring import open_store
-from tests.acceptance.valkey.kit import ask, begin, everything_said, keys_of, opened, record, texts
+from tests.acceptance.valkey.kit import ask, begin, everything_said, keys_of, opened, proxied, record, texts
 from tests.valkey_servers import fresh_prefix, own_server, valkey_url
 
 SECRET = "s3cret/word"
@@ -220,6 +228,41 @@ async def test_search_is_said_to_be_missing() -> None:
         with pytest.raises(SearchUnavailableError, match="kipu copy"):
             await call
     await store.close()
+
+
+def certificate_for(name: str, folder: Path) -> tuple[Path, Path]:
+    """Return a certificate of a host's name and its key, as files."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    who = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder(who, who, key.public_key(), x509.random_serial_number(), now, now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    certificate, private = folder / "certificate.pem", folder / "key.pem"
+    certificate.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    private.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return certificate, private
+
+
+async def test_tls_is_used_and_the_server_is_who_it_says(tmp_path: Path) -> None:
+    """Over `valkeys://` a store works; a certificate of nobody known, or of another name, is refused (B54, VK-1)."""
+    certificate, key = certificate_for("localhost", tmp_path)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, key)
+    async with proxied(valkey_url(), context=context) as proxy:
+        port, known = proxy.url.rpartition(":")[2], f"ssl_ca_certs={quote(str(certificate), safe='')}"
+        url = fresh_prefix(f"valkeys://localhost:{port}?{known}")
+        async with opened(url) as store:
+            await begin(store, "one")
+            assert store.describe().notes == ()
+        for wrong in (f"rediss://127.0.0.1:{port}?{known}", f"valkeys://localhost:{port}"):
+            with pytest.raises(StoreUnavailableError, match=r"(?i)certificate"):
+                await ValkeyStore.open(fresh_prefix(wrong), liveness=FakeLiveness())
 
 
 async def test_each_prefix_is_a_store_of_its_own() -> None:

@@ -40,6 +40,12 @@ def _channel(name: str, store: EventStore, choice: str) -> LiveChannel | None:
         # Where notices do not get through nothing is heard; saying so spares a line.
         is_notified = isinstance(kept, PostgresStore) and kept.address.notify
         return NotifyChannel(kept.address) if isinstance(kept, PostgresStore) and is_notified else None
+    if kind == "valkey":
+        from kipu.runtime.live.valkey_channel import ValkeyChannel
+        from kipu.stores.valkey.store import ValkeyStore
+
+        is_published = isinstance(kept, ValkeyStore) and kept.address.notify
+        return ValkeyChannel(kept.address.client_url) if isinstance(kept, ValkeyStore) and is_published else None
     if kind not in {"sqlite", "jsonl"} or not hasattr(os, "getuid"):
         return None
     from kipu.runtime.live.socket_channel import SocketChannel, socket_folder

@@ -41,6 +41,16 @@ class Address:
     replicas: int = 0
     tls: Mapping[str, str] | None = None
 
+    @property
+    def client_url(self) -> str:
+        """Return the URL for a client of its own beside the store, with the password: for nobody's eyes."""
+        host, port = self.hosts[0]
+        named = quote(self.user or "", safe="") + (f":{quote(self.password, safe='')}" if self.password else "")
+        place = f"[{host}]" if ":" in host else host
+        query = urlencode({"prefix": self.prefix, **(self.tls or {})}, quote_via=quote)
+        scheme = "valkey" if self.tls is None else "valkeys"
+        return f"{scheme}://{named}{'@' if named else ''}{place}:{port}/{self.db}?{query}"
+
     @classmethod
     def parse(cls, url: str, *, environment: Mapping[str, str] | None = None) -> Address:
         """Return the parts of a URL. A password that it lacks is taken from VALKEYCLI_AUTH or REDISCLI_AUTH, as the clients do.

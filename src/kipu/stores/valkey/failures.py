@@ -25,6 +25,12 @@ def is_lost(error: BaseException) -> bool:
     return isinstance(error, _LOST) and not isinstance(error, _NOT_LOST)
 
 
+def leads_elsewhere(error: BaseException) -> bool:
+    """Return True where the server takes no writes, and another one may by now: it is to be looked for."""
+    other = (exceptions.ReadOnlyError, exceptions.BusyLoadingError, exceptions.MovedError, exceptions.AskError)
+    return isinstance(error, other) or "READONLY" in str(error)
+
+
 def translate(error: Exception, *, store: str) -> KipuError | None:
     """Return Kipu's error for one of the client's, or None where it is none of those."""
     text = _text(error)

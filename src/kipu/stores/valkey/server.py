@@ -17,7 +17,7 @@ from valkey.exceptions import TimeoutError as ValkeyTimeoutError
 
 from kipu.errors import StoreClosedError, StoreUnavailableError
 from kipu.stores.valkey.address import Address
-from kipu.stores.valkey.failures import is_lost, translated
+from kipu.stores.valkey.failures import is_lost, leads_elsewhere, translated
 from kipu.stores.valkey.key_names import KeyNames
 from kipu.stores.valkey.scripts import Script
 from kipu.stores.valkey.server_settings import ServerSettings, settings_of
@@ -152,10 +152,10 @@ class Server:
             try:
                 yield connection
             except BaseException as error:
-                if not _is_answered(error):
+                if not _is_in_order(error):
                     await _closed(connection)
-                if isinstance(error, _IO_ERRORS) and not _is_answered(error):
-                    await self._forget_idle()  # whatever ended this one has ended the others too
+                    if not isinstance(error, asyncio.CancelledError):
+                        await self._forget_idle()  # whatever ended this one has ended the others too
                 raise
             finally:
                 self._in_use.discard(connection)
@@ -269,9 +269,9 @@ async def _limited(limit_s: float) -> AsyncIterator[None]:
         raise ValkeyTimeoutError(f"no answer within {limit_s:g} s (timeout_s)") from None
 
 
-def _is_answered(error: BaseException) -> bool:
-    """Return True where the server has answered, if with an error: the connection is in order."""
-    return isinstance(error, (ValkeyError, StoreUnavailableError)) and not is_lost(error)
+def _is_in_order(error: BaseException) -> bool:
+    """Return True where the server has answered, if with an error, and is the one to ask: the connection may be used again."""
+    return isinstance(error, (ValkeyError, StoreUnavailableError)) and not is_lost(error) and not leads_elsewhere(error)
 
 
 async def _closed(connection: Line) -> None:

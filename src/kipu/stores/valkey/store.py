@@ -104,6 +104,11 @@ class ValkeyStore:
         """Return the clock by which everything here goes: the server's, unless another was given."""
         return self._clock
 
+    @property
+    def address(self) -> Address:
+        """Return where the server is; what it prints has no password."""
+        return self._server.address
+
     def describe(self) -> StoreDescription:
         """Return what this store is, and what its server is set to lose."""
         settings = self._server.settings

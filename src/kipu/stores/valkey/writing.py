@@ -76,7 +76,7 @@ class Writer:
         """Carry a change out, or say what is otherwise. Raises: StoreMovedError, StoreBeingFilledError."""
         while True:
             self.refuse(change.lane)
-            answer = await self._server.change(WRITE, *self._words(change))
+            answer = await self._server.change(WRITE, *self.words(change))
             match answer:
                 case [b"done"]:
                     self._news.committed(change.types)
@@ -96,7 +96,8 @@ class Writer:
         if refused is not None:
             raise refused
 
-    def _words(self, change: Change) -> list[Word]:
+    def words(self, change: Change) -> list[Word]:
+        """Return a change as the script is told it."""
         keys, session = self._keys, self._keys.of(change.session_id)
         mark = "*" if change.lane is Lane.ALWAYS else self._mark_text
         words: list[Word] = [keys.mark, mark, session.head, change.version, len(change.checks)]
