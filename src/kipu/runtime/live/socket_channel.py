@@ -34,17 +34,17 @@ class SocketChannel:
     async def open(self, hear: Hear, connected: Callable[[], None]) -> None:
         """Make the socket; where that is not possible, there are no live pieces."""
         self._hear = hear
-        try:
-            own_folder(self._folder)
-            made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        except OSError as error:
-            logger.debug("no live pieces between processes: %s", error)
-            return
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
             made.setblocking(False)
             for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
                 made.setsockopt(socket.SOL_SOCKET, option, _ROOM_BYTES)
-            made.bind(str(self._path))
+            try:
+                own_folder(self._folder)
+                made.bind(str(self._path))
+            except FileNotFoundError:  # somebody else was the last one, and has just taken the folder away
+                own_folder(self._folder)
+                made.bind(str(self._path))
         except OSError as error:
             made.close()
             logger.debug("no live pieces between processes: %s", error)
