@@ -71,6 +71,19 @@ async def test_a_newer_value_supersedes_and_overwrites_nothing(memory: MemorySto
     assert (old.text, old.superseded_by) == ("the port is 8080", "mem_2")
 
 
+async def test_values_for_one_slot_that_come_at_once_leave_one_active(memory: MemoryStore) -> None:
+    """However many learn at the same moment, one value of a slot stands and each equal fact is one (A57, A68)."""
+    entries = [entry(f"mem_{n}", f"the port is {n}", slot="port") for n in range(8)]
+    again = [entry(f"mem_1{n}", "we use Rust 1.80", sources=((f"sess_{n}", 1),)) for n in range(4)]
+    await asyncio.gather(*(memory.put(each) for each in (*entries, *again)))
+    active = [fact for fact in (await memory.facts(FactQuery())).items if fact.slot is not None]
+    assert len(active) == 1
+    same = [await memory.fact(f"mem_1{n}") for n in range(4)]
+    assert {fact.fact_id for fact in same if fact is not None} == {same[0].fact_id if same[0] else ""}
+    assert same[0] is not None
+    assert len(same[0].sources) == 4
+
+
 async def test_what_a_person_entered_is_replaced_by_people_only(memory: MemoryStore) -> None:
     """A fact that was learned by itself does not take the place of one that a person entered, and an edit does."""
     await memory.put(entry("mem_1", "the port is 8080", slot="port", origin="person", sources=()))
