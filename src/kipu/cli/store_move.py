@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from kipu.cli.copying import open_both, tell_left_out
 from kipu.cli.invocation import Invocation
-from kipu.errors import InputError
+from kipu.errors import InputError, KipuError
 from kipu.manager.copying import CopyProgress
 from kipu.manager.moving import CutOver, StoreMove, cancel_move
 from kipu.manager.store_tail import StoreTail
@@ -44,13 +44,11 @@ class MoveWishes:
 
 async def move(invocation: Invocation, source: str, *, target: str, wishes: MoveWishes) -> bool:
     """Do what was asked for; return True where the target is not all that the source once was."""
-    names = shown_name(source), shown_name(target)
     async with AsyncExitStack() as stack:
-        decrypt = wishes.decrypt or wishes.cancel
-        stores = await open_both(invocation, stack, source=source, target=target, decrypt=decrypt)
         if wishes.cancel:
-            await _cancel(invocation, stores, names)
+            await _cancel(invocation, stack, source=source, target=target)
             return False
+        stores = await open_both(invocation, stack, source=source, target=target, decrypt=wishes.decrypt)
         return await _move(invocation, stack, stores, urls=(source, target), wishes=wishes)
 
 
@@ -65,8 +63,26 @@ def shown_name(url: str) -> str:
     return f"{parsed.kind}:///{parsed.path.absolute()}"
 
 
-async def _cancel(invocation: Invocation, stores: tuple[EventStore, EventStore], names: tuple[str, str]) -> None:
-    was_marked = await cancel_move(*stores, names=names)
+async def _cancel(invocation: Invocation, stack: AsyncExitStack, *, source: str, target: str) -> None:
+    """Let the source be used again, also where the target cannot be opened now."""
+    from kipu.cli.place import is_there, require_place
+    from kipu.wiring import open_store
+
+    names = shown_name(source), shown_name(target)
+    require_place(source, create=False)
+    begins = await open_store(source, find_keys=invocation.find_keys)
+    stack.push_async_callback(begins.close)
+    ends: EventStore | None = None
+    mark = await begins.mark()
+    try:
+        if is_there(target):
+            ends = await open_store(target, find_keys=invocation.find_keys)
+            stack.push_async_callback(ends.close)
+    except KipuError as error:
+        if mark is None or mark.state == "moved":
+            raise
+        invocation.output.say(f"{names[1]} cannot be opened now, and stays as it is: {error}", style="yellow")
+    was_marked = await cancel_move(begins, ends, names=names)
     if invocation.json:
         invocation.output.emit({"event": "cancelled", "was_marked": was_marked})
     elif was_marked:

@@ -220,17 +220,18 @@ class StoreMove:
                 await self._source.set_mark(None, expected=mark)
 
 
-async def cancel_move(source: EventStore, target: EventStore, *, names: tuple[str, str]) -> bool:
+async def cancel_move(source: EventStore, target: EventStore | None, *, names: tuple[str, str]) -> bool:
     """Let the source be used as before and the target wait; return False where the source has no mark.
 
+    Without the target, which cannot be reached, that is possible until the source says `moved`.
     Raises: InputError: it has moved, and the target may have been used since.
     """
-    here, there = await source.mark(), await target.mark()
+    here, there = await source.mark(), None if target is None else await target.mark()
     if here is not None and here.state == "moved" and (there is None or there.move != here.move):
         raise InputError(
             reason=f"{names[0]} has moved to {names[1]}, which is in use. Move it back the other way round"
         )
-    if there is not None and there.state == "filling":
+    if target is not None and there is not None and there.state == "filling":
         await target.set_mark(replace(there, holder=""), expected=there)
     if here is None or here.state == "filling":
         return False

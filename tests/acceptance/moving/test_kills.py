@@ -12,6 +12,7 @@ from kipu.errors import StoreBeingFilledError, StoreMovedError
 from kipu.events.conversation import UserMessageEvent
 from kipu.manager.copying import heads_of
 from kipu.manager.manager import SessionManager
+from kipu.ports.store import StoreMark
 from kipu.wiring import open_manager, open_store
 from tests.acceptance.moving.kit import assert_same, environment, messages_in, ran
 
@@ -118,6 +119,20 @@ async def test_a_killed_move_can_be_called_off(tmp_path: Path, step: tuple[str, 
     assert told[0]["events"] == 1  # only what came since
     code, _, errors = await ran("copy", source, target, "--cancel", home=tmp_path)
     assert code == 2, errors
+
+
+async def test_a_move_can_be_called_off_while_its_target_is_away(tmp_path: Path) -> None:
+    """A source that was closed is let go of though the server it was to move to cannot be reached (C22)."""
+    source, target = f"sqlite:///{tmp_path}/a.db", "postgresql://kipu@127.0.0.1:1/gone"
+    await filled(source)
+    store = await open_store(source)
+    await store.set_mark(StoreMark("closed", "m1", target))
+    await store.close()
+    assert not await takes(source, "closed")
+    code, _, errors = await ran("copy", source, target, "--cancel", home=tmp_path)
+    assert code == 0, errors
+    assert "cannot be opened now" in errors
+    assert await takes(source, "back")
 
 
 async def test_a_move_that_goes_on_copies_only_what_is_missing(tmp_path: Path) -> None:
