@@ -14,7 +14,7 @@ from kipu.ports.head import apply_patch
 from kipu.ports.owner import Liveness
 from kipu.ports.store import IDEMPOTENCY_RETENTION_S, Appended
 from kipu.stores.admission import AppendRequest, admit, ends_sharing, taken_over
-from kipu.stores.valkey.event_value import read_value, value_of
+from kipu.stores.valkey.event_value import check_size, read_value, value_of
 from kipu.stores.valkey.failures import is_lost
 from kipu.stores.valkey.heads import Command, HeadRow, Heads, head_commands, next_version
 from kipu.stores.valkey.key_names import KeyNames
@@ -82,6 +82,7 @@ class Appender:
 
     async def append(self, request: AppendRequest) -> Appended:
         """Append a batch as the contract says, however many others append at the same moment."""
+        check_size(request.records)
         async with self._turns.setdefault(request.session_id, asyncio.Lock()):
             return await self._append(request)
 

@@ -19,7 +19,7 @@ from kipu.stores.offloading import check_reload, let_go, taken_back
 from kipu.stores.server_clock import ServerClock
 from kipu.stores.store_mark import check_expected, mark_to_text
 from kipu.stores.times import iso_from_us
-from kipu.stores.valkey.event_value import NO_COMMIT, value_of
+from kipu.stores.valkey.event_value import NO_COMMIT, in_batches, value_of
 from kipu.stores.valkey.failures import is_lost
 from kipu.stores.valkey.heads import NEW, Command, HeadRow, Heads, head_commands, next_version
 from kipu.stores.valkey.key_names import KeyNames
@@ -163,6 +163,13 @@ class Changes:
 
     async def adopt(self, session_id: str, records: Sequence[Record], *, after: int, lease: Lease) -> int:
         """Take in shared events, out of sight for now; return the last one's seq."""
+        start, end = 0, 0
+        for stop in in_batches(records):
+            end = await self._adopt(session_id, records[start:stop], after=after + start, lease=lease)
+            start = stop
+        return end
+
+    async def _adopt(self, session_id: str, records: Sequence[Record], *, after: int, lease: Lease) -> int:
         adopted = self._keys.of(session_id).adopted
 
         async def decide(row: HeadRow) -> tuple[HeadRow | None, int, list[Command]]:
@@ -206,6 +213,23 @@ class Changes:
         archive: Mapping[str, Any] | None,
     ) -> None:
         """Take events back, out of sight until it is `complete`."""
+        start = 0
+        for stop in in_batches([event.record for event in events]):
+            is_last = stop == len(events)
+            await self._reload(
+                session_id, events[start:stop], lease=lease, complete=complete and is_last, archive=archive
+            )
+            start = stop
+
+    async def _reload(
+        self,
+        session_id: str,
+        events: Sequence[StoredEvent],
+        *,
+        lease: Lease,
+        complete: bool,
+        archive: Mapping[str, Any] | None,
+    ) -> None:
         returned = self._keys.of(session_id).returned
         values = [(event.seq, NO_COMMIT + value_of(session_id, event.record, seq=event.seq)) for event in events]
 

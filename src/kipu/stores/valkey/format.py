@@ -22,14 +22,15 @@ async def meta_of(server: Server, keys: KeyNames) -> dict[str, str]:
 async def prepare(server: Server, keys: KeyNames) -> None:
     """Say whose the data is where nobody has yet. Raises: NewerFormatError, StoreUrlError, StoreReadOnlyError."""
     meta = await meta_of(server, keys)
+    if meta:
+        check(meta, server)
+    denied = await server.look(PROBE, keys.probe)
+    if denied:
+        what, why = (one.decode() for one in denied)
+        raise StoreReadOnlyError(store=server.url, reason=f"its user may not use {what} ({why})")
     if not meta:
-        denied = await server.look(PROBE, keys.probe, keys.root)
-        if denied:
-            what, why = (one.decode() for one in denied)
-            raise StoreReadOnlyError(store=server.url, reason=f"its user may not use {what} ({why})")
         await server.command("HSET", keys.meta, "kind", "kipu", "format", FORMAT, "oldest", FORMAT)
-        meta = await meta_of(server, keys)
-    check(meta, server)
+        check(await meta_of(server, keys), server)
 
 
 def check(meta: dict[str, str], server: Server) -> None:

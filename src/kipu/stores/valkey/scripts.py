@@ -247,11 +247,11 @@ return 1
 """
 )
 
-# probe key, channel: whether every kind of command is allowed, before one of them could fail in the middle of a script
+# probe key: whether every kind of command is allowed, before one of them could fail in the middle of a script
 PROBE: Final = _script(
     _WORDS
     + """
-local probe, root = word(), word()
+local probe = word()
 local tries = {
   {'HSET', probe .. ':h', 'a', '1'}, {'HDEL', probe .. ':h', 'a'}, {'HGET', probe .. ':h', 'a'}, {'HMGET', probe .. ':h', 'a'},
   {'HEXISTS', probe .. ':h', 'a'}, {'HLEN', probe .. ':h'}, {'SET', probe .. ':s', '1'}, {'GET', probe .. ':s'},
@@ -261,7 +261,10 @@ local tries = {
 }
 for _, words in ipairs(tries) do
   local answer = redis.pcall(unpack(words))
-  if type(answer) == 'table' and answer.err then return {words[1], answer.err} end
+  local err = type(answer) == 'table' and answer.err or ''
+  if string.find(err, 'NOPERM', 1, true) or string.find(err, 'user executing the script', 1, true) then
+    return {words[1], err}
+  end
 end
 return {}
 """

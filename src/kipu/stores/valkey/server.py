@@ -70,6 +70,7 @@ class Server:
         self._under_way: set[asyncio.Future[Any]] = set()
         self._last_host = 0
         self._must_look = True
+        self._generation = 0  # what was connected before the last loss is not used again
         self._closed = False
         self._route = KeyNames(address.prefix).meta  # by it a node of a cluster knows whether the store is its own
 
@@ -147,7 +148,7 @@ class Server:
         except TimeoutError:
             raise StoreUnavailableError(store=self.url, reason="every connection is in use") from None
         try:
-            connection = self._idle.pop() if self._idle else await self.connect()
+            connection, generation = self._idle.pop() if self._idle else await self.connect(), self._generation
             self._in_use.add(connection)
             try:
                 yield connection
@@ -159,7 +160,7 @@ class Server:
                 raise
             finally:
                 self._in_use.discard(connection)
-                if connection.is_connected and not self._closed:
+                if connection.is_connected and not self._closed and generation == self._generation:
                     self._idle.append(connection)
                 else:
                     await _closed(connection)
@@ -168,6 +169,7 @@ class Server:
 
     async def _forget_idle(self) -> None:
         idle, self._idle, self._must_look = self._idle, [], True
+        self._generation += 1
         for connection in idle:
             await _closed(connection)
 
