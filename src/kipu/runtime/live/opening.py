@@ -33,24 +33,27 @@ def _channel(name: str, store: EventStore, choice: str) -> LiveChannel | None:
         return _by_url(choice)
     kept = innermost(store)
     kind = kept.describe().kind
-    if kind == "postgresql":
-        from kipu.runtime.live.notify_channel import NotifyChannel
-        from kipu.stores.postgres.store import PostgresStore
-
-        # Where notices do not get through nothing is heard; saying so spares a line.
-        is_notified = isinstance(kept, PostgresStore) and kept.address.notify
-        return NotifyChannel(kept.address) if isinstance(kept, PostgresStore) and is_notified else None
-    if kind == "valkey":
-        from kipu.runtime.live.valkey_channel import ValkeyChannel
-        from kipu.stores.valkey.store import ValkeyStore
-
-        is_published = isinstance(kept, ValkeyStore) and kept.address.notify
-        return ValkeyChannel(kept.address.client_url) if isinstance(kept, ValkeyStore) and is_published else None
+    if kind in {"postgresql", "valkey"}:
+        return _of_server(kept, kind)
     if kind not in {"sqlite", "jsonl"} or not hasattr(os, "getuid"):
         return None
     from kipu.runtime.live.socket_channel import SocketChannel, socket_folder
 
     return SocketChannel(socket_folder(_place(kept.describe().url)), name)
+
+
+def _of_server(store: EventStore, kind: str) -> LiveChannel | None:
+    """Return what the store's own server has. Where its notices do not get through nothing would be heard: that spares a line."""
+    if kind == "postgresql":
+        from kipu.runtime.live.notify_channel import NotifyChannel
+        from kipu.stores.postgres.store import PostgresStore
+
+        return NotifyChannel(store.address) if isinstance(store, PostgresStore) and store.address.notify else None
+    from kipu.runtime.live.valkey_channel import ValkeyChannel
+    from kipu.stores.valkey.store import ValkeyStore
+
+    is_notified = isinstance(store, ValkeyStore) and store.address.notify
+    return ValkeyChannel(store.address.client_url) if isinstance(store, ValkeyStore) and is_notified else None
 
 
 def _by_url(url: str) -> LiveChannel:
