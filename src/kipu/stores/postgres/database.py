@@ -23,6 +23,7 @@ from kipu.errors import StoreClosedError, StoreUnavailableError
 from kipu.stores.postgres.address import Address
 from kipu.stores.postgres.failures import TRY_AGAIN, is_lost, translated
 from kipu.stores.postgres.primary import Primary
+from kipu.stores.under_way import UnderWay
 
 T = TypeVar("T")
 Row: TypeAlias = tuple[Any, ...]
@@ -48,7 +49,7 @@ class Database:
     def __init__(self, address: Address) -> None:
         self.address = address
         self._closed = False
-        self._under_way: set[asyncio.Future[Any]] = set()
+        self._under_way = UnderWay()
         self._primary = Primary(address)
         self._pool = AsyncConnectionPool(
             self._conninfo,
@@ -160,37 +161,13 @@ class Database:
                 watch.cancel()
 
     async def _seen_through(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return what the work gives. A cancelled caller gets it too where it happened, and is cancelled at its next await."""
-        task = asyncio.ensure_future(work)
-        self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
-        cancelled: asyncio.CancelledError | None = None
-        while not task.done():
-            try:
-                await asyncio.shield(task)
-            except asyncio.CancelledError as error:
-                if task.cancelled():
-                    raise
-                cancelled = error
-            except Exception:  # noqa: BLE001 - it is raised below, translated
-                break
         with translated(self.url):
-            if cancelled is not None and task.exception() is not None:
-                raise cancelled
-            outcome = task.result()
-        if cancelled is not None:
-            current = asyncio.current_task()
-            if current is None:
-                raise cancelled
-            current.uncancel()
-            current.cancel()
-        return outcome
+            return await self._under_way.seen_through(work)
 
     async def close(self) -> None:
         """Let what is under way end, and close every connection."""
         self._closed = True
-        if self._under_way:
-            await asyncio.wait(self._under_way, timeout=WAIT_S)
+        await self._under_way.ended(timeout_s=WAIT_S)
         await self._pool.close(timeout=WAIT_S)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
@@ -16,6 +16,7 @@ from valkey.exceptions import NoScriptError, ValkeyError
 from valkey.exceptions import TimeoutError as ValkeyTimeoutError
 
 from kipu.errors import StoreClosedError, StoreUnavailableError
+from kipu.stores.under_way import UnderWay
 from kipu.stores.valkey.address import Address
 from kipu.stores.valkey.failures import is_lost, leads_elsewhere, translated
 from kipu.stores.valkey.key_names import KeyNames
@@ -67,7 +68,8 @@ class Server:
         self._idle: list[Line] = []
         self._in_use: set[Line] = set()
         self._slots = asyncio.Semaphore(address.connections)
-        self._under_way: set[asyncio.Future[Any]] = set()
+        self._under_way = UnderWay()
+        self.seen_through = self._under_way.seen_through
         self._last_host = 0
         self._must_look = True
         self._generation = 0  # what was connected before the last loss is not used again
@@ -220,37 +222,12 @@ class Server:
         check = address.tls.get("ssl_check_hostname", "true").lower() in {"true", "on", "1", "yes"}
         return cast("Line", SSLConnection(**{**given, **address.tls, "ssl_check_hostname": check}))
 
-    # ---- cancellation ----------------------------------------------------------------------------------------------
-
-    async def seen_through(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return what the work gives. A cancelled caller gets it too where it happened, and is cancelled at its next await."""
-        task = asyncio.ensure_future(work)
-        self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
-        cancelled: asyncio.CancelledError | None = None
-        while not task.done():
-            try:
-                await asyncio.shield(task)
-            except asyncio.CancelledError as error:
-                if task.cancelled():
-                    raise
-                cancelled = error
-            except Exception:  # noqa: BLE001 - it is raised below
-                break
-        if cancelled is None:
-            return task.result()
-        current = asyncio.current_task()
-        if task.exception() is not None or current is None:
-            raise cancelled
-        current.uncancel()
-        current.cancel()
-        return task.result()
+    # ---- asking once, and the end --------------------------------------------------------------------------------
 
     async def close(self) -> None:
         """Let what is under way end, and close every connection."""
         self._closed = True
-        if self._under_way:
-            await asyncio.wait(self._under_way, timeout=self.address.timeout_s)
+        await self._under_way.ended(timeout_s=self.address.timeout_s)
         idle, self._idle = self._idle, []
         for connection in [*idle, *self._in_use]:
             await _closed(connection)
