@@ -11,6 +11,7 @@ import pytest
 
 from kipu.errors import KipuError, NewerFormatError, StoreUnavailableError, StoreUrlError
 from kipu.stores.postgres.address import Address
+from kipu.stores.postgres.schema import FORMAT
 from kipu.stores.postgres.store import PostgresStore
 from kipu.testing.fakes import FakeLiveness
 from tests.acceptance.postgres.kit import ask, begin, log, opened, own_server, record, text_of
@@ -103,12 +104,12 @@ async def test_newer_tables_are_written_until_they_say_otherwise() -> None:
     schema = Address.parse(url).schema
     async with opened(url) as store:
         await begin(store, "one")
-    await ask(url, f"UPDATE \"{schema}\".meta SET value = '2' WHERE name = 'format'")
+    await ask(url, f"UPDATE \"{schema}\".meta SET value = '{FORMAT + 1}' WHERE name = 'format'")
     await ask(url, f'ALTER TABLE "{schema}".heads ADD COLUMN invented text')
     await ask(url, f"ALTER TABLE \"{schema}\".events ADD COLUMN invented text NOT NULL DEFAULT ''")
     async with opened(url) as store:
         await store.append("one", [record("by the old release")])
-    await ask(url, f"UPDATE \"{schema}\".meta SET value = '2' WHERE name = 'oldest'")
+    await ask(url, f"UPDATE \"{schema}\".meta SET value = '{FORMAT + 1}' WHERE name = 'oldest'")
     async with opened(url) as store:
         assert store.describe().read_only
         assert len(await log(store, "one")) == 2

@@ -157,6 +157,7 @@ async def test_deadlock_with_somebody_else_is_tried_again() -> None:
         entries = [IndexEntry(session_id, 1, ("x",)) for session_id in sessions]
         await store.index(entries, indexed=dict.fromkeys(sessions, 1))
         async with await raw(url) as other, other.transaction():
+            await other.execute(b"SET LOCAL deadlock_timeout = '60s'")  # the store is to be whom it ends
             await other.execute(f"UPDATE {table} SET pinned = 0 WHERE session_id = 's15'".encode())
             dropping = asyncio.ensure_future(store.drop_index())
             await until(url, "SELECT count(*) > 0 FROM pg_locks WHERE NOT granted", True)

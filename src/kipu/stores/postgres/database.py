@@ -72,7 +72,7 @@ class Database:
     async def open(self) -> None:
         """Connect. Raises: StoreUnavailableError where that is not possible."""
         with translated(self.url):
-            await asyncio.gather(*(self._look_at(conninfo) for conninfo in self._primary.others))
+            await asyncio.gather(*(self._look_at(conninfo) for conninfo in self._primary.each_host))
             # One try, whose error says why: a pool that cannot connect only says that it took too long.
             probe = await self.connect()
             await probe.close()

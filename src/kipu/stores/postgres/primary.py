@@ -45,7 +45,7 @@ class Primary:
         return make_conninfo(**{**self._given, **joined, "target_session_attrs": self._wanted})
 
     @property
-    def others(self) -> list[str]:
+    def each_host(self) -> list[str]:
         """Return each host by itself, where the URL names several and wants the one that can be written."""
         places = self._places()
         if len(places) < 2 or self._wanted in _READING:
