@@ -25,7 +25,9 @@ MARGIN_S = 5.0
 _NEAR_S = 1.0
 _FAR_EVERY_S = 0.5
 _PAGE = 1_000
-_FIRST_LOOK = 64  # of a session that was quiet: so many of its last events are looked at, then eight times as many
+_FIRST_LOOK = 16  # of a session that was quiet: so many of its last events are looked at, then eight times as many
+# What lies on a disk takes milliseconds for each session: thousands in one statement would be longer than any statement may take.
+_QUIET_AT_A_TIME = 256
 # A transaction that has a number may commit; one of ours may still be given one. A standby and other roles' are not told.
 _SETTLED = (
     "(SELECT least(now() - %s * interval '1 second', a.oldest), least(now() - %s * interval '1 second', a.oldest)"
@@ -115,10 +117,13 @@ class Everything:
         found: dict[str, int] = {}
         count = _FIRST_LOOK
         while unknown:
-            values = (count, list(unknown), list(unknown.values()), floor, count)
-            for session_id, first, is_enough in await self._database.rows(sql(_QUIET, self._database), values):
-                if is_enough:
-                    found[session_id] = (first or 1) - 1
+            names = list(unknown)
+            for at in range(0, len(names), _QUIET_AT_A_TIME):
+                some = names[at : at + _QUIET_AT_A_TIME]
+                values = (count, some, [unknown[one] for one in some], floor, count)
+                for session_id, first, is_enough in await self._database.rows(sql(_QUIET, self._database), values):
+                    if is_enough:
+                        found[session_id] = (first or 1) - 1
             unknown = {one: until for one, until in unknown.items() if one not in found}
             count *= 8
         return found
