@@ -155,7 +155,10 @@ def _server_memory(store: EventStore) -> MemoryStore:
     from kipu.memory.sealed_memory import SealedMemory
 
     keys = keys_of(store)
-    memory = PostgresMemory(database_of(store), is_sealed=keys is not None)
+    kept = innermost(store)
+    memory = PostgresMemory(
+        database_of(store), is_sealed=keys is not None, may_write=lambda: not kept.describe().read_only
+    )
     return memory if keys is None else SealedMemory(memory, keys)
 
 

@@ -93,8 +93,8 @@ async def _rival(fact: Fact, target: MemoryStore) -> Fact | None:
     while True:
         page = await target.facts(query)
         for each in page.items:
-            is_about = slot_of(each.text)
-            if fingerprint(each.text) == fingerprint(fact.text) or (fact.slot is not None and is_about == fact.slot):
+            is_about_it = fact.slot is not None and fact.slot in (each.slot, slot_of(each.text))
+            if is_about_it or fingerprint(each.text) == fingerprint(fact.text):
                 return each
         if page.cursor is None:
             return None

@@ -18,6 +18,7 @@ from kipu.errors import (
     StoreClosedError,
     StoreCorruptError,
     StoreError,
+    StoreReadOnlyError,
     StoreUnavailableError,
 )
 from kipu.memory.statements import Asked, Hold, Row, Statement, Steps
@@ -45,9 +46,10 @@ _CLEANED = ("memory_facts", "memory_terms", "memory_sources")
 class PostgresFacts:
     """Run work on the tables of a store's memory, over the store's own connections."""
 
-    def __init__(self, database: Database, *, is_sealed: bool) -> None:
+    def __init__(self, database: Database, *, is_sealed: bool, may_write: Callable[[], bool]) -> None:
         self._database = database
         self._is_sealed = is_sealed
+        self._may_write = may_write
         self._is_known = False
         self._is_closed = False
         self.place = f"{database.url} (memory)"
@@ -60,12 +62,15 @@ class PostgresFacts:
                 await run(connection, _SNAPSHOT)
                 if not await self._holds_something(connection):
                     return empty
+                self._is_known = True
                 return await self._carry_out(connection, work())
 
         return await self._told(lambda: self._database.reading(look))
 
     async def write(self, work: Callable[[], Steps[T]]) -> T:
         """Do `work` in one transaction, again where its connection was lost: twice is as good as once."""
+        if not self._may_write():
+            raise StoreReadOnlyError(store=self.place, reason="its tables are a newer Kipu's: update Kipu to write")
 
         async def whole() -> T:
             done: list[T] = []
@@ -78,6 +83,7 @@ class PostgresFacts:
                 done.append(await self._carry_out(connection, work()))
 
             await self._database.together(inside)
+            self._is_known = True
             return done[-1]
 
         return await self._told(lambda: _again(whole))
@@ -122,7 +128,6 @@ class PostgresFacts:
             if not rows:
                 return False
             _require_seal(self.place, is_sealed=self._is_sealed, found=rows[0][0] == "1")
-            self._is_known = True
         return True
 
     async def _carry_out(self, connection: Connection, steps: Steps[T]) -> T:
@@ -148,8 +153,10 @@ class PostgresFacts:
 class PostgresMemory(TabledMemory):
     """Keep facts durably for any number of machines, in the schema of their store."""
 
-    def __init__(self, database: Database, *, is_sealed: bool = False) -> None:
-        super().__init__(PostgresFacts(database, is_sealed=is_sealed))
+    def __init__(
+        self, database: Database, *, is_sealed: bool = False, may_write: Callable[[], bool] = lambda: True
+    ) -> None:
+        super().__init__(PostgresFacts(database, is_sealed=is_sealed, may_write=may_write))
 
 
 def _require_seal(place: str, *, is_sealed: bool, found: bool) -> None:

@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from kipu.errors import ArchivePlaceError, InputError, LocalRemainsError, OlderFormatError, StoreInUseError
+from kipu.errors import (
+    ArchivePlaceError,
+    InputError,
+    LocalRemainsError,
+    OlderFormatError,
+    StoreInUseError,
+    StoreReadOnlyError,
+)
 from kipu.events.conversation import AgentMessageEvent, UserMessageEvent
 from kipu.manager.lifecycle.session_archives import SessionArchives
 from kipu.memory.moving import merge_memory
@@ -176,7 +183,10 @@ async def test_a_vault_that_a_process_has_open_is_not_moved(machine: Path) -> No
     parsed, _ = await old_store(url, key=key)
     path = parsed.path.with_name(f"{parsed.path.name}.keys")
     user = Machine(machine / "user")
-    script = f"import sqlite3, sys; c = sqlite3.connect({str(path)!r}); c.execute('SELECT 1 FROM meta').fetchall(); print(1, flush=True); sys.stdin.read()"
+    script = (
+        f"import sqlite3, sys; c = sqlite3.connect({str(path)!r}); c.execute('SELECT 1 FROM meta').fetchall();"
+        " print(1, flush=True); sys.stdin.read()"
+    )
     async with user.python(script) as process:
         assert process.stdout is not None
         await process.stdout.readline()
@@ -287,6 +297,22 @@ async def test_archives_of_a_store_on_a_server_need_a_place_that_is_named(tmp_pa
         with pytest.raises(ArchivePlaceError, match="archive="):
             await SessionArchives(manager).archive(session.session_id)
         assert (await SessionArchives(manager).archive(session.session_id, to=str(tmp_path / "a"))).session_id
+
+
+async def test_a_memory_of_a_newer_release_is_read_and_not_written() -> None:
+    """Where the tables are narrowed for newer releases, facts are given and changes are refused (C25, PG-5, PG-54)."""
+    url = fresh_schema(postgres_url())
+    store = await open_store(url)
+    memory = memory_of(url, store)
+    await memory.put(entry("mem_1", "the port is 8080"))
+    await store.close()
+    await ask(url, f"UPDATE {schema_of(url)}.meta SET value = '99' WHERE name IN ('oldest', 'format')")
+    store = await open_store(url)
+    memory = memory_of(url, store)
+    assert len((await memory.facts(FactQuery())).items) == 1
+    with pytest.raises(StoreReadOnlyError):
+        await memory.put(entry("mem_2", "the port is 9090"))
+    await store.close()
 
 
 async def test_tables_of_an_older_release_are_named_with_the_next_step() -> None:
