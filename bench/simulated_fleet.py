@@ -130,6 +130,11 @@ class UnitCosts:
     transactions: int = 67  # of a turn
     wal_bytes: float = 89_000  # of a turn
     commit_s: float = 0.001  # until the log is on the medium
+    look_cpu_s: float = (
+        0.0  # of the server, when a worker looks what came; a message has every worker look, unless one is at it
+    )
+    look_changed_cpu_s: float = 0.0  # of it for each session that changed within a second
+    look_worker_times: float = 0.0  # what the worker needs for its look, times what the server needs
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +214,8 @@ class FleetRun:
         ]
         self._waiting: dict[int, deque[tuple[float, bool]]] = {}
         self._used, self._used_s, self._used_at_s = 0, 0.0, 0.0
+        self._looks: dict[int, bool] = {}  # workers that are looking, and whether they have to look again
+        self._commits: list[deque[float]] = [deque() for _ in self.databases]
         self._dead: set[int] = set()
         self._in_system, self._changed_s = 0, 0.0
         self._line: deque[int] = deque()  # sessions with work that no worker has
@@ -274,11 +281,35 @@ class FleetRun:
     def _arrive(self, session: int) -> None:
         self.outcome.arrived += 1
         self._count(1)
+        if self.costs.look_cpu_s:
+            for worker in range(hash(session) % len(self.databases), self.fleet.workers, len(self.databases)):
+                if self._looks.get(worker) is None:
+                    self._looks[worker] = False
+                    self.simulation.start(self._look_what_came(worker))
+                else:
+                    self._looks[worker] = True
         line = self._waiting.setdefault(session, deque())
         line.append((self.simulation.now_s, not line))
         if len(line) == 1:
             self._line.append(session)
             self._dispatch()
+
+    def _look_what_came(self, worker: int) -> Process:
+        """Look, and once more where something came meanwhile: what comes during a look shares the next one."""
+        which = worker % len(self.databases)
+        while True:
+            self._looks[worker] = False
+            commits, now_s = self._commits[which], self.simulation.now_s
+            while commits and commits[0] < now_s - 1:
+                commits.popleft()
+            changed = min(len(commits), self._used / len(self.databases))
+            cost_s = self.costs.look_cpu_s + self.costs.look_changed_cpu_s * changed
+            yield Request(self.databases[which], cost_s)
+            if self.costs.look_worker_times:
+                yield Request(self.cores[worker], cost_s * self.costs.look_worker_times)
+            if not self._looks[worker]:
+                del self._looks[worker]
+                return
 
     def _count(self, change: int) -> None:
         now_s = self.simulation.now_s
@@ -357,7 +388,10 @@ class FleetRun:
 
     def _asked(self, session: int, *, share: float) -> Process:
         """Ask the session's database for a share of what a turn asks: its processor, and the medium once for each transaction."""
-        database = self.databases[hash(session) % len(self.databases)]
+        which = hash(session) % len(self.databases)
+        database = self.databases[which]
+        if self.costs.look_cpu_s:
+            self._commits[which].append(self.simulation.now_s)
         yield Request(database, self._about(self.costs.server_cpu_s * share))
         yield self.costs.commit_s * self.costs.transactions * share
 

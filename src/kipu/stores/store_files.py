@@ -11,7 +11,7 @@ import apsw
 import orjson
 
 from kipu.stores.conversion_mark import sync_folder
-from kipu.stores.file_system import file_system_kind, is_network
+from kipu.stores.file_system import file_system_kind
 from kipu.stores.jsonl.layout import local_index_folder
 from kipu.stores.jsonl.lease import LeaseFile, LeaseState
 from kipu.stores.jsonl.marking import TOMBSTONES
@@ -26,9 +26,10 @@ _LOOK_MS = 500  # somebody who only looks in is gone by then
 class StoreFiles:
     """A SQLite or JSONL store as files. None of this is for a store that is open, but `in_use`."""
 
-    def __init__(self, kind: str, path: Path) -> None:
+    def __init__(self, kind: str, path: Path, *, index: str = "") -> None:
         self.kind = kind
         self.path = path
+        self._index_setting = index
 
     def exists(self) -> bool:
         """Return whether the store is there."""
@@ -61,7 +62,16 @@ class StoreFiles:
             here = Path(f"{self.path}{side}")
             if here.exists():
                 os.replace(here, f"{path}{side}")
+        if self.kind == "jsonl":
+            self._move_index(StoreFiles(self.kind, path, index=self._index_setting))
         sync_folder(path.parent)
+
+    def _move_index(self, moved: StoreFiles) -> None:
+        """Let an index that is elsewhere go with its store: it is named by the store's place, and holds its terms."""
+        here, there = self._index().parent, moved._index().parent
+        if here not in {self.path, there} and here.exists():
+            shutil.rmtree(there, ignore_errors=True)
+            os.replace(here, there)
 
     def settle(self) -> None:
         """Put every byte of the store on the medium."""
@@ -94,16 +104,13 @@ class StoreFiles:
     def _index(self) -> Path:
         """Return the index of a JSONL store; of a folder on a network file system this machine has one of its own."""
         kind = file_system_kind(str(self.path.parent))
-        if not is_network(kind):
-            return self.path / "index.sqlite"
-        url = f"jsonl://{self.path}"
-        folder = local_index_folder(str(self.path), kind=kind, network="allow", environment=os.environ, url=url)
-        return Path(folder, "index.sqlite")
+        folder = local_index_folder(str(self.path), kind=kind, index=self._index_setting, environment=os.environ)
+        return Path(folder or self.path, "index.sqlite")
 
     def _forget_local_index(self) -> None:
         """Remove an index that is not in the store's folder: it holds the old store's terms."""
         index = self._index()
-        if index.parent != self.path:
+        if index.parent != self.path and index.parent.exists():
             for path in index.parent.iterdir():
                 overwrite(path)
                 path.unlink()

@@ -64,6 +64,16 @@ def test_busy_share_is_rate_times_cost() -> None:
     assert outcome.utilisation["worker CPU"] == pytest.approx(rate * COSTS.worker_cpu_s / 4, rel=0.07)
 
 
+def test_looks_of_all_workers_are_counted() -> None:
+    """A message has every worker look; while looks are short each counts, and what comes during a long one shares the next."""
+    looking = replace(COSTS, look_cpu_s=0.0005, server_cpu_s=1e-9)
+    outcome = simulate(SMALL, QUICK, looking, seconds=200)
+    assert outcome.utilisation["database CPU"] == pytest.approx(outcome.arrived / 200 * 4 * 0.0005 / 2, rel=0.05)
+    busy = simulate(SMALL, QUICK, replace(looking, look_cpu_s=0.4), seconds=200)
+    assert busy.utilisation["database CPU"] == pytest.approx(1.0, abs=0.02)
+    assert busy.arrived == busy.answered
+
+
 def test_run_is_the_same_by_its_seed() -> None:
     """A seed gives the same run, another one another."""
     first, again, other = (simulate(SMALL, QUICK, COSTS, seconds=30, seed=seed) for seed in (1, 1, 2))

@@ -12,6 +12,30 @@ from types import TracebackType
 from kipu.errors import StoreUnavailableError
 
 _PAUSE_S = 0.002
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.EIO, errno.EBADF)
+
+
+def locks_fail(folder: str) -> str:
+    """Return why locks in a folder cannot be relied on even between two handles of this machine, or "" where they hold."""
+    path = os.path.join(folder, f".locks-{os.getpid()}-{os.urandom(4).hex()}")
+    handles: list[int] = []
+    try:
+        handles += [os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600) for _ in range(2)]
+        fcntl.flock(handles[0], fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(handles[1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return ""
+        return "a lock that one process holds is given to a second one too"
+    except OSError as error:
+        if error.errno in _NO_LOCKS and handles:
+            return f"it has no locks ({os.strerror(error.errno)})"
+        raise
+    finally:
+        for handle in handles:
+            os.close(handle)
+        if handles:
+            os.unlink(path)
 
 
 class FileLock:

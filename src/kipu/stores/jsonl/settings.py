@@ -31,11 +31,23 @@ class Settings:
     index_root: str = ""  # where the index is, when it is not in the folder
     writable: bool = True  # the folder may be written
     remote: str = ""  # the kind of network file system it is on
+    lock_reach: str = ""  # how far locks hold there, in words
 
     @property
     def index_folder(self) -> str:
         """Return the folder of the index."""
         return self.index_root or self.root
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Return what whoever opens the store is to know of its place."""
+        notes: tuple[str, ...] = ("index.sqlite is a cache: delete it and it is made anew from the logs",)
+        if self.remote:
+            place = f"on a network file system ({self.remote}): the index is in {self.index_folder}"
+            notes += (f"{place}, and an idempotency key holds for this machine", self.lock_reach)
+        elif self.index_root:
+            notes += (f"the index is in {self.index_root}: whoever opens the store here names the same ?index=",)
+        return notes
 
     @property
     def read_only(self) -> bool:

@@ -42,7 +42,7 @@ from kipu.ports.store import (
     StoredEvent,
 )
 from kipu.stores.admission import AppendRequest
-from kipu.stores.file_system import file_system_kind, is_network
+from kipu.stores.file_system import file_system_kind
 from kipu.stores.follow import Announcer, FollowPage, follow_pages, session_page
 from kipu.stores.host import this_process_owner
 from kipu.stores.jsonl.backlog import WRITE_AFTER_S
@@ -50,8 +50,9 @@ from kipu.stores.jsonl.blobs import blob_digests, get_blob, put_blob
 from kipu.stores.jsonl.desk import Desk
 from kipu.stores.jsonl.erasing import erase_session, finish_erasures
 from kipu.stores.jsonl.failure import translating
-from kipu.stores.jsonl.layout import local_index_folder, prepare_root
+from kipu.stores.jsonl.layout import settled
 from kipu.stores.jsonl.lease import LeaseState, lease_of
+from kipu.stores.jsonl.lock import locks_fail
 from kipu.stores.jsonl.log import LogView
 from kipu.stores.jsonl.moving import MovingEvents
 from kipu.stores.jsonl.queue import CommitQueue
@@ -92,8 +93,10 @@ class JsonlStore(MovingEvents):
         liveness: Liveness,
         durability: Durability = "fsync",
         segment_bytes: int = SEGMENT_BYTES,
-        network: str = "allow",
+        network: str = "auto",
+        index: str = "",
         kind_of: Callable[[str], str] = file_system_kind,
+        try_locks: Callable[[str], str] = locks_fail,
         name: str = "store",
         url: str | None = None,
     ) -> JsonlStore:
@@ -109,7 +112,9 @@ class JsonlStore(MovingEvents):
             durability=durability,
             segment_bytes=segment_bytes,
             network=network,
+            index=index,
             kind_of=kind_of,
+            try_locks=try_locks,
             name=name,
             url=url,
         )
@@ -123,8 +128,10 @@ class JsonlStore(MovingEvents):
         liveness: Liveness,
         durability: Durability = "fsync",
         segment_bytes: int = SEGMENT_BYTES,
-        network: str = "allow",
+        network: str = "auto",
+        index: str = "",
         kind_of: Callable[[str], str] = file_system_kind,
+        try_locks: Callable[[str], str] = locks_fail,
         name: str = "store",
         url: str | None = None,
     ) -> JsonlStore:
@@ -134,13 +141,13 @@ class JsonlStore(MovingEvents):
         address = url or f"jsonl://{path}"
         if durability not in LOSS_WINDOWS:
             raise StoreUrlError(url=address, reason=f"durability is one of {', '.join(LOSS_WINDOWS)}")
-        kind = kind_of(path)
-        remote = kind if is_network(kind) else ""
-        with translating(address):
-            elsewhere = local_index_folder(path, kind=remote, network=network, environment=os.environ, url=address)
-            found = prepare_root(path, url=address, sync=durability != "os")
-        writable = os.access(path, os.W_OK)
-        settings = Settings(path, address, durability, segment_bytes, found, elsewhere, writable, remote)
+        settings = settled(
+            Settings(path, address, durability, segment_bytes),
+            network=network,
+            index=index,
+            kind=kind_of(path),
+            try_locks=try_locks,
+        )
         owner = this_process_owner(f"{name}-{os.urandom(6).hex()}")
         shelf = Shelf(settings, clock=clock, liveness=liveness, owner=owner)
         try:
@@ -162,10 +169,6 @@ class JsonlStore(MovingEvents):
     def describe(self) -> StoreDescription:
         """Return what this store is."""
         settings = self._settings
-        notes: tuple[str, ...] = ("index.sqlite is a cache: delete it and it is made anew from the logs",)
-        if settings.remote:
-            place = f"on a network file system ({settings.remote}): the index is in {settings.index_folder}"
-            notes += (f"{place}, a key holds for this machine, and locks are only as good as the server's",)
         return StoreDescription(
             settings.url,
             "jsonl",
@@ -173,7 +176,7 @@ class JsonlStore(MovingEvents):
             LOSS_WINDOWS[settings.durability],
             search=True,
             read_only=settings.read_only,
-            notes=notes,
+            notes=settings.notes,
         )
 
     # -- appending -------------------------------------------------------------------------------------------------------

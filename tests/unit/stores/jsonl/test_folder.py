@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kipu.errors import NetworkFileSystemError, NewerFormatError, StoreCorruptError, StoreFullError, StoreUrlError
+from kipu.errors import NewerFormatError, StoreCorruptError, StoreFullError, StoreUrlError
 from kipu.ports.store import Binding, Damage, SessionQuery
 from tests.unit.stores.jsonl.kit import begin, fill, log_of, opened, record, texts
 
@@ -156,20 +156,6 @@ async def test_buffered_store_syncs_after_ten_events_or_an_urgent_one(
         await store.append("two", [record("call", urgent=True)])
         assert len(synced) == 2
         assert "10 events" in store.describe().loss_window
-
-
-async def test_network_folder_keeps_its_index_on_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a network file system the index is in the local cache, and that is said (JL-26, B59)."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    async with opened(tmp_path, kind_of=lambda _: "nfs4") as store:
-        await begin(store)
-        assert any("nfs4" in note for note in store.describe().notes)
-        assert [head.session_id for head in (await store.list(SessionQuery())).items] == ["one"]
-    assert not (tmp_path / "store" / "index.sqlite").exists()
-    assert list((tmp_path / "cache").rglob("index.sqlite"))
-    with pytest.raises(NetworkFileSystemError):
-        async with opened(tmp_path, kind_of=lambda _: "nfs4", network="refuse"):
-            pass
 
 
 async def test_bindings_survive_a_torn_line_and_keep_it(tmp_path: Path) -> None:
