@@ -128,7 +128,8 @@ class DelegateTool:
         settings["limits"] = _narrowed(settings.get("limits"), arguments.get("max_steps"))
         child = await self._manager.get_or_create(key, initial_context=settings, principal=owner)
         bound = _bound_to(context, depth)
-        is_moved = child.head.workspace != bound.get(WORKSPACE)  # its parent's files are on another machine by now
+        # Its parent's files may be on another machine by now.
+        is_moved = WORKSPACE in bound and child.head.workspace != bound[WORKSPACE]
         if PARENT not in child.head.metadata or is_moved:  # before its task comes, so that it never works without
             await child.add_event(MetadataChangedEvent(set=bound), principal=owner)
         title = str(arguments.get("title") or "")[:200]

@@ -176,6 +176,7 @@ class SessionWorkspaces:
             copies=self.copies,
             host=await asyncio.to_thread(lambda: self.placing.host),
             put_blob=blobs_into(self._manager.store, session.session_id),
+            is_in_use=lambda: (session.head.workspace or {}).get("kind", "private") == "private",
             limits=self._limits,
         )
         return workspace.carried
@@ -220,6 +221,7 @@ class SessionWorkspaces:
     @asynccontextmanager
     async def looked_at(self, session: Session) -> AsyncIterator[LocalWorkspace]:
         """Give the session's files to look at only: where another machine has them, a copy of what is kept, which goes again."""
+        await session.refresh()
         record = session.head.workspace or {}
         saved, at = record.get("saved"), Place.from_json(record.get("at"))
         host = await asyncio.to_thread(lambda: self.placing.host) if saved and at else None

@@ -11,6 +11,7 @@ import pytest
 
 from kipu.errors import HostBoundError, SharedRootError
 from kipu.events.boundary import MetadataChangedEvent
+from kipu.events.conversation import ToolStartedEvent
 from kipu.events.turn import TurnFinishedEvent
 from kipu.manager.manager import SessionManager
 from kipu.manager.session import Session
@@ -183,6 +184,30 @@ async def test_mount_that_goes_away_holds_turns_back_until_it_is_there_again(
 async def test_two_folders_are_two_machines_and_one_is_one(tmp_path: Path) -> None:
     """A machine is known by the mark in its folder, whoever makes it first (B61)."""
     many = [Placing("bound", folder=tmp_path / "a") for _ in range(8)]
-    ids = await asyncio.gather(*(asyncio.to_thread(lambda each=each: each.host.id) for each in many))
-    assert len(set(ids)) == 1
-    assert Placing("bound", folder=tmp_path / "b").host.id != ids[0]
+    hosts = await asyncio.gather(*(asyncio.to_thread(getattr, each, "host") for each in many))
+    assert len(set(hosts)) == 1
+    assert Placing("bound", folder=tmp_path / "b").host != hosts[0]
+
+
+async def test_directory_chosen_while_a_turn_runs_stays_chosen(
+    url: str, manager: SessionManager, tmp_path: Path
+) -> None:
+    """What a turn keeps of its files at its end does not take back another choice that was made meanwhile (B41, B61)."""
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "here.txt").write_text("here")
+    async with machine(url, tmp_path / "a") as run:
+        session = await run.manager.get_or_create("test:meanwhile")
+        folder = run.placing.base / session.session_id
+        held = shell("touch begun; until test -e go; do sleep 0.05; done; echo more > more.txt")
+        await say(run.manager, write("a.txt", "one"), held, chat="meanwhile")
+        async with asyncio.timeout(60):
+            async for event in session.follow(after=0):
+                if isinstance(event, ToolStartedEvent) and (folder / "a.txt").exists():
+                    break
+        await chosen(run, project, chat="meanwhile")
+        (folder / "go").touch()
+        await ended(session, after=0)
+        await session.refresh()
+        assert (session.head.workspace or {})["path"] == str(project)
+        assert "here" in results(await done(run.manager, read("here.txt"), chat="meanwhile"))[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 LOOKED_AT = 200
 LIVELY_S = 900
+_ELSEWHERE = "the directory is on {host}, and turns run there only; choose another with /cwd DIR"
 _STATES = {
     "missing": ("the directory {root} is gone; bring it back, or choose another with /cwd DIR", "red"),
     "moved": ("the directory was moved; it is now {root}", "yellow"),
@@ -69,8 +71,14 @@ async def standing_of_place(session: Session, *, provision: WorkspaceProvision) 
     if not record:
         return None
     try:
+        elsewhere = await asyncio.to_thread(provision.placing.elsewhere, record) if provision.placing else None
+        if elsewhere is not None:
+            return _ELSEWHERE.format(host=elsewhere.name), "red"
         workspace = await provision.open(record)
-        text, style = _STATES[await workspace.state()]
+        state = await workspace.state()
+        if state == "missing" and "saved" in record:
+            return "the directory is kept in the store; the next turn has it here", "dim"
+        text, style = _STATES[state]
     except KipuError as error:
         return f"the session's directory cannot be used: {error} [{error.code}]", "red"
     return text.format(root=workspace.root), style

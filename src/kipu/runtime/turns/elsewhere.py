@@ -66,5 +66,5 @@ class Elsewhere:
         waits_s = self._wait_s * (OPEN_TURN_TIMES if head.open_turn is not None else 1)
         if now_s - alone_since_s < waits_s:
             return True
-        logger.warning("session %s is bound to %s, where nobody works: its turn fails", session_id, place.name)
+        logger.info("session %s is bound to %s, where nobody works: its turn fails", session_id, place.name)
         return False

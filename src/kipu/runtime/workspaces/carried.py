@@ -105,6 +105,7 @@ class CarriedFiles:
         copies: LocalCopies,
         host: Place,
         put_blob: PutBlob,
+        is_in_use: Callable[[], bool] = lambda: True,
         limits: SnapshotLimits = CARRIED_LIMITS,
     ) -> None:
         self.workspace = workspace
@@ -113,6 +114,7 @@ class CarriedFiles:
         self._copies = copies
         self._host = host
         self._put_blob = put_blob
+        self._is_in_use = is_in_use
         self._taker = workspace.whole(limits)
         self._last: StoredManifest | None = None
         self._seen: SeenFiles | None = None
@@ -164,6 +166,9 @@ class CarriedFiles:
         Raises: WorkspaceMissingError, StoreError, and what `add` raises; the log then names what it named before.
         """
         async with self._lock:
+            if not self._is_in_use():  # somebody chose another directory meanwhile, which stays chosen
+                events = make(self.saved)
+                return await add(events) if events else []
             record, notes = await self._kept()
             events = make(record.saved)
             if record == self.workspace.record:

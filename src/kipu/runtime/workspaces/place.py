@@ -76,7 +76,8 @@ class Placing:
         """Return this machine. Blocking the first time. Raises: WorkspaceError (the folder cannot be written)."""
         if self._host is None:
             marked = read_mark(self.folder / HOST_MARK) or self._new_mark("host", self.folder / HOST_MARK)
-            self._host = Place(marked, self._host_name)
+            # Names of hosts are not unique: containers of one image, two folders on one machine.
+            self._host = Place(marked, f"{self._host_name} [{marked[-4:]}]")
         return self._host
 
     @property
