@@ -274,7 +274,7 @@ async def test_a_vault_apart_holds_the_keys_and_the_store_none(tmp_path: Path) -
         assert await vault_place(StoreUrl.parse(url)).is_there()
     assert await ask(apart, f"SELECT count(*) FROM {schema_of(apart)}.vault_keys") == [(1,)]
     assert (folder / "store.keys").stat().st_mode & 0o777 == 0o600
-    notes = " ".join(local_notes(StoreUrl.parse(url)))
+    notes = " ".join(local_notes(StoreUrl.parse(f"postgresql://h/db?vault={folder}")))
     assert f"{folder}: every machine has to reach this directory" in notes
 
 

@@ -88,7 +88,7 @@ async def test_an_erasure_on_one_machine_counts_on_another_within_a_second(ring:
     """What was destroyed opens nowhere, is not made again, and whoever had it in memory loses it (C20, EN-8, EN-17)."""
     here, there = await ring(), await ring()
     await here.begin("s1")
-    assert await there.cipher("s1")
+    await there.cipher("s1")
     await here.shred("s1")
     await here.shred("s1")
     there._look_at_s = 0.0  # a second later
@@ -167,7 +167,7 @@ async def test_keys_added_while_another_machine_rotates_are_rotated_too(ring: Ri
     assert set(await rotating.status()) == {rotating.current}
     alone = await ring(OTHER_KEY, holds=True)
     for number in (n for n, is_begun in enumerate(outcomes[:-1]) if is_begun):
-        assert await alone.cipher(f"s{number}")
+        await alone.cipher(f"s{number}")
 
 
 async def test_settings_that_machines_change_at_once_are_all_kept(ring: Ring) -> None:
@@ -231,9 +231,9 @@ async def test_no_key_is_in_clear_in_the_tables() -> None:
     url, place = await database_vault()
     ring = await open_keys(place, keys(), entropy=ENTROPY, holds_sessions=False)
     await ring.begin("s1")
-    rows = await ask(url, f"SELECT wrapped FROM {schema_of(url)}.vault_keys")
+    rows = await ask(url, f"SELECT encode(wrapped, 'hex') FROM {schema_of(url)}.vault_keys")
     assert len(rows) == 2
-    assert not any(KEY in bytes(row[0]) for row in rows)  # type: ignore[arg-type]
+    assert not any(KEY.hex() in str(row[0]) for row in rows)
     await ring.close()
 
 
@@ -252,7 +252,7 @@ async def test_a_running_machine_follows_a_move_to_another_source(tmp_path: Path
     vault = await place.open()
     await Rotation(vault, finder).run(to=new)
     assert (await running.cipher("s1")).open(sealed, b"") == b"x"
-    assert await running.begin("s2")
+    await running.begin("s2")
     assert set(await running.status()) == {file_keys(tmp_path / "new", entropy=ENTROPY).current}
     for one in (first, running, vault):
         await one.close()
