@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -30,12 +31,14 @@ def others() -> list[Path]:
     return [path for path in (*sorted(found), *named) if (path / "initdb").exists()]
 
 
-def named(path: Path) -> str:
-    """Return a name for a test."""
-    return path.parent.name
+def version_of(path: Path) -> str:
+    """Return the version, as a name for a test."""
+    return subprocess.run([path / "postgres", "--version"], capture_output=True, text=True, check=True).stdout.split()[
+        2
+    ]
 
 
-@pytest.fixture(scope="module", params=[pytest.param(path, id=named(path)) for path in others()])
+@pytest.fixture(scope="module", params=[pytest.param(path, id=version_of(path)) for path in others()])
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     """Give a server of each version there is."""
     with a_server(binaries=request.param) as server:
