@@ -47,7 +47,7 @@ async def test_chat_shows_a_turn_that_runs_elsewhere_and_queues_what_is_typed(
         terminal = Terminal(place, command, environment=kipu.process_environment(), directory=kipu.home)
         terminals.append(terminal)
         terminal.wait_for("a turn runs in another process")
-        terminal.wait_for("word00050")
+        terminal.wait_for("word0")
         terminal.type("and then shortly")
         terminal.wait_for("queued (1)")
         terminal.keys("Escape")
