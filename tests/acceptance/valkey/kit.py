@@ -17,6 +17,7 @@ from kipu.ports.head import HeadPatch
 from kipu.ports.store import Appended, EventStore, Record, StoredEvent
 from kipu.stores.valkey.address import Address
 from kipu.stores.valkey.key_names import KeyNames
+from kipu.stores.valkey.scripts import WRITE
 from kipu.stores.valkey.server import Server
 from kipu.stores.valkey.store import ValkeyStore
 from kipu.testing.fakes import FakeLiveness
@@ -92,7 +93,9 @@ class Proxy:
         self._lines: set[asyncio.StreamWriter] = set()
         self.tasks: set[asyncio.Task[None]] = set()
         self.swallows_answers = 0  # what is sent arrives, so many answers are lost, and their lines with them
-        self.holds_back: asyncio.Event | None = None  # what is sent arrives only when this is set, the line being gone
+        self.reorders = False  # the next change arrives when its line is gone, just before the one after it
+        self._held: asyncio.Event | None = None
+        self._answered = asyncio.Event()
         self.is_silent = False  # nothing goes either way, and nobody is told
         self.swallowed = asyncio.Event()
         self.url = ""
@@ -114,14 +117,25 @@ class Proxy:
                     self.swallowed.set()
                     self.cut()
                     return
-                if not answers and self.holds_back is not None and b"EVALSHA" in data:
-                    held, self.holds_back = self.holds_back, None
-                    self.swallowed.set()
-                    self.cut(but=writer)
-                    await held.wait()
+                if answers:
+                    self._answered.set()
+                elif WRITE.digest.encode() in data:
+                    await self._in_order(writer)
                 writer.write(data)
                 await writer.drain()
         writer.close()
+
+    async def _in_order(self, writer: asyncio.StreamWriter) -> None:
+        if self.reorders:
+            self.reorders, self._held = False, asyncio.Event()
+            self.swallowed.set()
+            self.cut(but=writer)
+            await self._held.wait()
+        elif self._held is not None:
+            held, self._held = self._held, None
+            self._answered.clear()
+            held.set()
+            await self._answered.wait()
 
     def cut(self, *, but: asyncio.StreamWriter | None = None) -> None:
         """End every line at once."""

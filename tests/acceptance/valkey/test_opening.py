@@ -65,7 +65,8 @@ def test_url_has_what_clients_expect() -> None:
         {"ssl_ca_certs": "ca.pem"},
         1,
     )
-    assert "a/b" not in f"{address.shown} {address!r}"
+    assert address.shown.startswith("rediss://me@one:1,")
+    assert "a/b" not in repr(address)
     assert Address.parse("valkey://host", environment={"REDISCLI_AUTH": "word"}).password == "word"
 
 

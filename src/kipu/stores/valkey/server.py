@@ -162,12 +162,15 @@ class Server:
                 raise
             finally:
                 self._in_use.discard(connection)
-                if connection.is_connected and not self._closed and generation == self._generation:
-                    self._idle.append(connection)
-                else:
-                    await _closed(connection)
+                await self._put_back(connection, generation)
         finally:
             self._slots.release()
+
+    async def _put_back(self, connection: Line, generation: int) -> None:
+        if connection.is_connected and not self._closed and generation == self._generation:
+            self._idle.append(connection)
+        else:
+            await _closed(connection)
 
     async def _forget_idle(self) -> None:
         idle, self._idle, self._must_look = self._idle, [], True
