@@ -77,9 +77,8 @@ async def test_turn_killed_in_the_middle_goes_on_with_the_files_before_its_inter
     """Files of finished calls are there, those of the interrupted one are not, and its result says so (B61, C14)."""
     async with process(url, tmp_path / "a") as one:
         before = (await manager.get_or_create("test:killed")).history.last_seq
-        session = await say(
-            manager, write("kept.txt", "kept\n"), shell("echo half > lost.txt; sleep 600"), shell("ls"), chat="killed"
-        )
+        kept = shell("git init -q .; echo .ignored > .gitignore; echo kept > .ignored; echo kept > kept.txt")
+        session = await say(manager, kept, shell("echo half > lost.txt; sleep 600"), shell("ls -A"), chat="killed")
         async with asyncio.timeout(60):
             started = 0
             async for event in session.follow(after=before):
@@ -97,7 +96,7 @@ async def test_turn_killed_in_the_middle_goes_on_with_the_files_before_its_inter
     found = [event for event in events if isinstance(event, ToolResultEvent)]
     assert found[1].synthetic == "interrupted"
     assert "another machine" in str(found[1].result)
-    assert "kept.txt" in str(found[2].result)
+    assert ".git\n.gitignore\n.ignored\nkept.txt\n" in str(found[2].result)  # also what no checkpoint holds
     assert "lost.txt" not in str(found[2].result)
     assert outcome(events).outcome == "completed"
 
