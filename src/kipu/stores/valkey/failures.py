@@ -12,6 +12,7 @@ from kipu.errors import KipuError, StoreFullError, StoreReadOnlyError, StoreUnav
 # The connection went, or gave no answer in time: whether what was asked over it has happened is not known.
 _LOST = (exceptions.ConnectionError, exceptions.TimeoutError, exceptions.InvalidResponse, OSError, EOFError)
 _NOT_LOST = (exceptions.AuthenticationError, exceptions.BusyLoadingError)
+_DENIED = ("NOPERM", "ACL failure", "user executing the script")  # as the servers have it, old and new
 _READ_ONLY = "it is a replica: another server takes the writes now. The URL may name several, host1,host2, or a name that follows"
 _ELSEWHERE = (
     "this node of a cluster does not have the store's slot: name the one that does (CLUSTER SLOTS, CLUSTER KEYSLOT)"
@@ -42,7 +43,7 @@ def translate(error: Exception, *, store: str) -> KipuError | None:
         return StoreUnavailableError(store=store, reason=_READ_ONLY)
     if isinstance(error, (exceptions.MovedError, exceptions.AskError)):
         return StoreUnavailableError(store=store, reason=_ELSEWHERE)
-    if isinstance(error, exceptions.NoPermissionError) or "NOPERM" in text or "permissions" in text:
+    if isinstance(error, exceptions.NoPermissionError) or any(sign in text for sign in _DENIED):
         return StoreReadOnlyError(
             store=store, reason=f"its user may not do that ({text}); docs/formats/valkey.md says what"
         )

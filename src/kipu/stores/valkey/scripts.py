@@ -262,8 +262,8 @@ local tries = {
 for _, words in ipairs(tries) do
   local answer = redis.pcall(unpack(words))
   local err = type(answer) == 'table' and answer.err or ''
-  if string.find(err, 'NOPERM', 1, true) or string.find(err, 'user executing the script', 1, true) then
-    return {words[1], err}
+  for _, sign in ipairs({'NOPERM', 'ACL failure', 'user executing the script'}) do  -- as the servers have it, old and new
+    if string.find(err, sign, 1, true) then return {words[1], err} end
   end
 end
 return {}
