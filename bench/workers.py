@@ -43,8 +43,22 @@ def figure(options: argparse.Namespace) -> Figure:
         _ours("takeovers", "takeovers", kills=1 if quick else 10, lease_s=3.0),
     ]
     bounds = [
-        Bound("2 workers, share of twice one", "2 workers", "turns_per_s", 2 * 0.85, other="1 workers", at_least=True),
-        Bound("4 workers, share of twice two", "4 workers", "turns_per_s", 2 * 0.85, other="2 workers", at_least=True),
+        Bound(
+            "turns/s of 2 workers, times one worker's",
+            "2 workers",
+            "turns_per_s",
+            2 * 0.85,
+            other="1 workers",
+            at_least=True,
+        ),
+        Bound(
+            "turns/s of 4 workers, times 2 workers'",
+            "4 workers",
+            "turns_per_s",
+            2 * 0.85,
+            other="2 workers",
+            at_least=True,
+        ),
         Bound("end of a turn to the next one's start, median ms", "follow-ups", "followup_ms", 25.0),
         Bound("idle message to a turn of another process, median ms", "wakes", "wake_ms", 25.0),
         Bound("the same, p99 ms", "wakes", "wake_p99_ms", 150.0),

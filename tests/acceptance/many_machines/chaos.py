@@ -8,6 +8,7 @@ from collections import Counter
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kipu.manager.manager import SessionManager
 from tests.acceptance.many_machines.follower import Follower, SessionFollower
@@ -106,8 +107,9 @@ class Chaos(Soak):
 
     async def _end_trouble(self, trouble: asyncio.Future[None]) -> None:
         """Let each have struck once, and what struck last mend itself."""
-        every = asyncio.ensure_future(self._all_struck.wait())
-        await asyncio.wait([every, trouble], return_when=asyncio.FIRST_COMPLETED)
+        every: asyncio.Future[Any] = asyncio.ensure_future(self._all_struck.wait())
+        either: set[asyncio.Future[Any]] = {every, trouble}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         every.cancel()
         await super()._end_trouble(trouble)
         await asyncio.gather(*self._striking)
