@@ -25,7 +25,6 @@ from kipu.ports.store import IndexEntry, SearchQuery, SessionQuery
 from kipu.runtime.messages.bus import MessageBus
 from kipu.runtime.messages.inbound import InboundEvent
 from kipu.session.terms import phrases_of, terms_of
-from kipu.stores.file_system import sync_ms
 from kipu.stores.postgres.store import PostgresStore
 from kipu.testing.fakes import FakeLiveness
 from kipu.testing.scripted_model import ScriptedReply
@@ -382,24 +381,27 @@ async def measured(url: str, *, sessions: int, times: int) -> Costs:
 # ---- the simulation beside a real run ------------------------------------------------------------------------------------
 
 
-def compared(directory: Path, *, workers: int, turns_each: int) -> Costs:
-    """Return how fast real workers run turns of one call to a model of 50 ms, and the simulation with the costs of such turns."""
-    for name in ("real", "costs"):
+def compared(directory: Path, *, workers: int, at_once: int, turns: int) -> Costs:
+    """Return how fast real workers run turns of one call to a model of 50 ms, and the simulation of it.
+
+    What waits for the medium and for being scheduled is set by one worker with one turn at a time, as this machine is at the moment; how it
+    comes to be with more of both is the simulation's.
+    """
+    for name in ("one", "many", "costs"):
         (directory / name).mkdir()
-    count = workers * turns_each
-    real = scaling(directory / "real", workers=workers, turns=count)["turns_per_s"]
-    one = asyncio.run(_short_turns(serve(directory / "costs"), turns=turns_each))
-    costs = UnitCosts(
-        worker_cpu_s=one["turn_worker_cpu_ms"] / 1e3,
-        server_cpu_s=one["turn_server_cpu_ms"] / 1e3,
-        transactions=round(one["turn_syncs"]),
-        commit_s=sync_ms(str(directory)) / 1e3,
-    )
+    one = scaling(directory / "one", workers=1, turns=turns)["turns_per_s"]
+    count = turns * workers * at_once
+    real = scaling(directory / "many", workers=workers, turns=count, concurrency=at_once)["turns_per_s"]
+    found = asyncio.run(_short_turns(serve(directory / "costs"), turns=turns))
+    worker_s, server_s = found["turn_worker_cpu_ms"] / 1e3, found["turn_server_cpu_ms"] / 1e3
+    waits_s = max(0.0, 1 / one - MODEL_S - worker_s - server_s)
+    costs = UnitCosts(worker_cpu_s=worker_s, server_cpu_s=server_s, transactions=10, commit_s=waits_s / 10)
     load = Load(steps=1, model_s=MODEL_S, model_spread=0, backlog=count, a_chat=3)
-    fleet = Fleet(workers=workers, slots=1, one_machine=os.cpu_count() or 1)
+    fleet = Fleet(workers=workers, slots=at_once, worker_cores=1, database_cores=os.cpu_count() or 1)
     outcome = simulate(fleet, load, costs, seconds=0)
     simulated = outcome.answered / outcome.took_s
-    return {"real_turns_per_s": real, "simulated_turns_per_s": simulated, "off_by": abs(1 - simulated / real)} | one
+    rates = {"one_turns_per_s": one, "real_turns_per_s": real, "simulated_turns_per_s": simulated}
+    return rates | {"off_by": abs(1 - simulated / real)} | found
 
 
 async def _short_turns(url: str, *, turns: int) -> Costs:
