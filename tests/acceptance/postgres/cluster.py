@@ -36,14 +36,18 @@ class Server:
     def __init__(self, folder: Path, *, binaries: Path | None = None) -> None:
         self.folder, self.data = folder, folder / "data"
         self._binaries = binaries or run_binaries()
-        if os.geteuid() == 0:
-            shutil.chown(folder, self.user)
+        self.own(folder)
         folder.chmod(0o755)
 
     @property
     def user(self) -> str | None:
         """Return whom it runs as."""
         return server_user()
+
+    def own(self, path: Path) -> None:
+        """Give a file or a folder to whom it runs as."""
+        if self.user is not None:
+            shutil.chown(path, self.user)
 
     @property
     def url(self) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kipu.errors import StoreUnavailableError
+from kipu.errors import StoreReadOnlyError, StoreUnavailableError
 from kipu.manager.manager import SessionManager
 from kipu.ports.head import HeadPatch
 from kipu.ports.store import Appended, EventStore, Lease
@@ -268,6 +268,21 @@ async def until_replayed(primary: Server, standby: Server) -> None:
     """Wait until the standby has what the primary has."""
     [(there,)] = await ask(primary.url, "SELECT pg_current_wal_lsn()::text")
     await until(standby.url, f"SELECT pg_last_wal_replay_lsn() >= '{there}'", True)
+
+
+async def test_standby_is_read_by_who_asks_for_nothing_else() -> None:
+    """A URL that leads to a standby from the beginning shows its sessions, and every write is StoreReadOnlyError (PG-23)."""
+    with a_pair() as (primary, standby):
+        await until_synchronous(primary.url)
+        url = fresh_schema(primary.url)
+        schema = url.partition("schema=")[2]
+        async with opened(url) as store:
+            await begin(store, "one")
+        await until_replayed(primary, standby)
+        async with opened(f"{standby.url}&schema={schema}") as reading:
+            assert [text_of(event) for event in await log(reading, "one")] == ["begin"]
+            with pytest.raises(StoreReadOnlyError):
+                await reading.append("one", [record("x")])
 
 
 async def test_server_says_what_it_promises() -> None:

@@ -49,7 +49,7 @@ def fill(disk: Path) -> Path:
 
 async def append_until(error: type[StoreError], store: EventStore, session_id: str) -> list[str]:
     """Append until it is refused by this error, and return what was acknowledged."""
-    done = []
+    done: list[str] = []
     for number in range(2_000):
         text = f"{number}{LARGE}"
         try:
@@ -63,7 +63,7 @@ async def append_until(error: type[StoreError], store: EventStore, session_id: s
 async def test_full_tables_refuse_by_name_and_go_on_by_themselves() -> None:
     """Without room for rows every write is StoreFullError and changes nothing; reads work, and freed room is used at once (C16, PG-26)."""
     with small_disk(megabytes=12) as disk, a_server() as server:
-        shutil.chown(disk, server.user)
+        server.own(disk)
         await ask(server.url, f"CREATE TABLESPACE small LOCATION '{disk}'")
         await ask(server.url, "ALTER DATABASE postgres SET default_tablespace = 'small'")
         async with opened(fresh_schema(server.url)) as store:
@@ -101,7 +101,7 @@ async def test_server_that_stops_without_room_for_its_log_has_what_was_acknowled
     """A server without room for its own log stops: StoreUnavailableError; started with room again, nothing is lost (C16, PG-26)."""
     with small_disk(megabytes=24) as disk, a_server(wal_segment_megabytes=1) as server:
         await asyncio.to_thread(server.stop)
-        shutil.chown(disk, server.user)
+        server.own(disk)
         move_log(server, disk)
         await asyncio.to_thread(server.start)
         async with opened(fresh_schema(server.url, statement_timeout_s="2")) as store:

@@ -92,10 +92,7 @@ def start_as_closed_standby(server: Server) -> None:
     """Start a server that takes no connections until it is promoted."""
     server.set(hot_standby="off")
     (server.data / "standby.signal").touch()
-    if server.user is not None:
-        import shutil
-
-        shutil.chown(server.data / "standby.signal", server.user)
+    server.own(server.data / "standby.signal")
     server.run("pg_ctl", "-W", "-D", str(server.data), "-l", str(server.folder / "log"), "start")
 
 
