@@ -24,7 +24,8 @@ class Machine:
         home.mkdir(exist_ok=True)
         self.home = home
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("KIPU_", "XDG_"))}
-        self.environment = {**kept, "HOME": str(home), **environment}
+        models = {"KIPU_MODEL": "demo", "KIPU_MEMORY": "rules"}  # whatever models this computer has
+        self.environment = {**kept, "HOME": str(home), **models, **environment}
 
     @property
     def servers(self) -> Path:
