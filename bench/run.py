@@ -31,6 +31,7 @@ FIGURES = {
     "archive": "archive",
     "runtime": "runtime_turns",
     "postgres": "postgres",
+    "live": "live",
     "scale": "scale",
     "workspaces": "workspaces",
     "workers": "workers",
