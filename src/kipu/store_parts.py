@@ -75,7 +75,7 @@ async def move_vault_in(parsed: StoreUrl, finder: KeyFinder) -> int | None:
 
     target = await vault_place(parsed).open()
     try:
-        return await VaultMove(path, target, finder, named=parsed.settings.get("encrypt")).run()
+        return await VaultMove(path, target, finder=finder, named=parsed.settings.get("encrypt")).run()
     finally:
         await target.close()
 

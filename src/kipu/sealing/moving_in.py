@@ -22,7 +22,7 @@ class VaultMove:
     differently, the key-encryption keys are asked for.
     """
 
-    def __init__(self, path: Path, target: KeyVault, finder: KeyFinder, *, named: str | None) -> None:
+    def __init__(self, path: Path, target: KeyVault, *, finder: KeyFinder, named: str | None) -> None:
         self._path = path
         self._target = target
         self._finder = finder

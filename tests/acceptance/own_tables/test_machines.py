@@ -152,7 +152,7 @@ async def test_vaults_of_two_machines_come_together(machine: Path) -> None:
     await there.close()
     await move_vault_in(parsed, finder)
     target = await vault_place(parsed).open()
-    assert await VaultMove(other, target, finder, named=None).run() == 1
+    assert await VaultMove(other, target, finder=finder, named=None).run() == 1
     ring = await KeyRing.open(target, finder.open(f"file:{key}"), entropy=ENTROPY)
     for name in ("s1", "s4"):
         assert (await ring.cipher(name)).open(sealed[name], b"") == name.encode()
