@@ -40,7 +40,7 @@ def figure(options: argparse.Namespace) -> Figure:
     contestants = [Contestant(name, f"bench.kipu_valkey:{name}", size, "kipu") for name, size in sizes.items()]
     bounds = [
         Bound(
-            "fenced steps over 8 connections, of the same script bare", "appends_everysec", "share", 0.5, at_least=True
+            "fenced steps over 8 connections, of the same script bare", "appends_everysec", "share", 0.3, at_least=True
         ),
         Bound("window of 200, times the bare command", "reads", "window_times", 3.0),
         Bound("deep page, times the first", "reads", "deep_times", 1.5),
