@@ -18,7 +18,8 @@ from tests.acceptance.many_machines.machines import FIVE_MINUTES_S
 from tests.acceptance.runtime import soak_worker
 from tests.acceptance.runtime.fakes import of_type
 from tests.acceptance.runtime.fakes import until as until_event
-from tests.acceptance.runtime.soak_worker import Machine
+from tests.acceptance.runtime.soak_worker import Book, Machine
+from tests.acceptance.runtime.test_soak_frozen import told
 from tests.servers import fresh_schema, postgres_url
 
 
@@ -31,6 +32,7 @@ async def test_worker_with_a_wrong_clock_keeps_times_to_wait_and_to_live(tmp_pat
     worker = multiprocessing.get_context("forkserver").Process(target=soak_worker.main, args=arguments, daemon=True)
     worker.start()
     try:
+        await told(lambda: Book(tmp_path / "book").has_begun(worker.pid))
         async with await open_manager(url) as manager:
             policy = {"mode": "collect", "debounce_ms": 100, "max_wait_ms": 200, "ttl_ms": 60_000}
             message = InboundEvent(channel="test", chat_id="1", sender_id="ada", content="hello", policy=policy)
