@@ -8,7 +8,13 @@ from typing import Any
 
 import pytest
 
-from kipu.events.conversation import AgentMessageEvent, ToolCallEvent, ToolResultEvent, ToolStartedEvent, UserMessageEvent
+from kipu.events.conversation import (
+    AgentMessageEvent,
+    ToolCallEvent,
+    ToolResultEvent,
+    ToolStartedEvent,
+    UserMessageEvent,
+)
 from kipu.events.turn import (
     ApprovalDecisionEvent,
     ApprovalRequestEvent,
