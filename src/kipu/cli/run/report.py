@@ -17,7 +17,7 @@ from kipu.events.conversation import AgentMessageEvent, ToolCallEvent, ToolResul
 from kipu.events.turn import ApprovalDecisionEvent, TurnResumedEvent
 from kipu.interop.printable import printable, printable_line
 from kipu.ports.model import ReasoningDelta, TextDelta
-from kipu.runtime.observer import EndNews, ModelNews, News, RetryNews, ToolNews
+from kipu.runtime.observer import ModelNews, News, RetryNews, ToolNews
 from kipu.session.terms import event_text
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class JsonReport:
         about: dict[str, Any] = {"session_id": news.session_id, "turn_id": news.turn_id}
         if isinstance(news, ToolNews):
             about |= {"event_type": "tool_delta", "tool_call_id": news.call_id, "text": news.text}
-        elif isinstance(news, EndNews):
+        elif not isinstance(news, RetryNews | ModelNews):
             return
         elif isinstance(news, RetryNews):
             about |= {"event_type": "model_retry", "reason": news.reason, "wait_s": news.wait_s}
