@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from kipu.ports.memory import MemoryStore
     from kipu.ports.model import ModelClient
     from kipu.runtime.agent_builder import AgentSettings, MoreTools, OpenModel
-    from kipu.runtime.observer import TurnObserver
+    from kipu.runtime.live.streams import LiveStreams
+    from kipu.runtime.observer import LiveFeed, TurnObserver
     from kipu.runtime.runtime import Runtime
     from kipu.sealing.converting import StorePlace
     from kipu.security.key_finder import KeyFinder
@@ -420,7 +421,7 @@ def open_runtime(
     from kipu.runtime.live.streams import LiveStreams
     from kipu.runtime.models.loader import find_model
     from kipu.runtime.models.loader import open_model as open_choice
-    from kipu.runtime.observer import LiveFeed, Observers
+    from kipu.runtime.observer import LiveFeed
     from kipu.runtime.runtime import Runtime
 
     def find_and_open(name: str | None) -> ModelClient:
@@ -432,17 +433,12 @@ def open_runtime(
     options.setdefault("lifecycle", LifecycleKeeper(manager, retention or Retention()))
     feed, streams = LiveFeed(), LiveStreams(manager.mint("live"))
     relay = open_relay(streams, manager.store, choice=live or os.environ.get("KIPU_LIVE"))
-    observer: TurnObserver = Observers(feed, streams)
-    if manager.redactor is not None:
-        from kipu.runtime.redacted_news import RedactedNews
-
-        observer = RedactedNews(observer, manager.redactor)
     builder = CodingAgentBuilder(
         manager,
         settings,
         open_model=open_model or find_and_open,
         clock=clock or SystemClock(),
-        observer=observer,
+        observer=_observer(manager, feed, streams),
         more_tools=more_tools,
         memory=memory,
     )
@@ -453,3 +449,15 @@ def open_runtime(
             memory.worker.ask(builder.model_of)
         options = {"keeper": MemoryKeeper(manager, memory), **options, "memory": memory}
     return Runtime(manager, builder, feed=feed, streams=streams, relay=relay, **options)
+
+
+def _observer(manager: SessionManager, feed: LiveFeed, streams: LiveStreams) -> TurnObserver:
+    """Return what both hear the turns by, without secrets where the manager leaves them out."""
+    from kipu.runtime.observer import Observers
+
+    observer: TurnObserver = Observers(feed, streams)
+    if manager.redactor is not None:
+        from kipu.runtime.redacted_news import RedactedNews
+
+        observer = RedactedNews(observer, manager.redactor)
+    return observer
