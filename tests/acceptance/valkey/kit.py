@@ -95,6 +95,7 @@ class Proxy:
         self.swallows_answers = 0  # what is sent arrives, so many answers are lost, and their lines with them
         self.reorders = False  # the next change arrives when its line is gone, just before the one after it
         self._held: asyncio.Event | None = None
+        self._late: asyncio.StreamWriter | None = None
         self._answered = asyncio.Event()
         self.is_silent = False  # nothing goes either way, and nobody is told
         self.swallowed = asyncio.Event()
@@ -123,11 +124,13 @@ class Proxy:
                     await self._in_order(writer)
                 writer.write(data)
                 await writer.drain()
+        if writer is self._late:  # its client is gone, and its answer says that it was carried out
+            await self._answered.wait()
         writer.close()
 
     async def _in_order(self, writer: asyncio.StreamWriter) -> None:
         if self.reorders:
-            self.reorders, self._held = False, asyncio.Event()
+            self.reorders, self._held, self._late = False, asyncio.Event(), writer
             self.swallowed.set()
             self.cut(but=writer)
             await self._held.wait()
