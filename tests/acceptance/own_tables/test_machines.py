@@ -117,7 +117,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 async def test_a_vault_of_one_machine_is_moved_whole(machine: Path) -> None:
-    """Left by an older release it is refused with the next step, moved with all keys and marks, and its file is gone (C25, B55, A50)."""
+    """Left by an older release it is refused with the next step, moved with all keys and marks, and its file is gone (C25, A50, PG-55)."""
     url, key = fresh_schema(postgres_url()), machine / "key"
     create_key_file(key, entropy=ENTROPY)
     parsed, sealed = await old_store(url, key=key)
@@ -261,7 +261,7 @@ async def test_memories_of_two_machines_are_joined(tmp_path: Path) -> None:
 
 
 async def test_a_vault_apart_holds_the_keys_and_the_store_none(tmp_path: Path) -> None:
-    """With `vault=` keys are in another database or directory, and whoever leaves it out is told that the vault is missing (C20, EN-8)."""
+    """With `vault=` keys are in another database or directory, and whoever leaves it out is told that the vault is missing (C20, EN-8, PG-53)."""
     apart, folder = fresh_schema(postgres_url()), tmp_path / "keys"
     for named in (apart, str(folder)):
         plain = fresh_schema(postgres_url())

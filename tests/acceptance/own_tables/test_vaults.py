@@ -85,7 +85,7 @@ async def test_a_wrong_key_opens_nothing_and_changes_nothing(ring: Ring) -> None
 
 
 async def test_an_erasure_on_one_machine_counts_on_another_within_a_second(ring: Ring) -> None:
-    """What was destroyed opens nowhere, is not made again, and whoever had it in memory loses it (C20, EN-8, EN-17)."""
+    """What was destroyed opens nowhere, is not made again, and whoever had it in memory loses it (C20, EN-8, EN-17, PG-52)."""
     here, there = await ring(), await ring()
     await here.begin("s1")
     await there.cipher("s1")
@@ -153,7 +153,7 @@ async def test_what_was_rotated_away_wraps_nothing_more_on_any_machine(ring: Rin
 
 
 async def test_keys_added_while_another_machine_rotates_are_rotated_too(ring: Ring) -> None:
-    """However additions and a rotation cross, the rotation ends with one key-encryption key (C20, EN-16)."""
+    """However additions and a rotation cross, the rotation ends with one key-encryption key (C20, EN-16, PG-50)."""
     old, rotating = await ring(KEY), await ring(KEY, OTHER_KEY)
 
     async def begin(number: int) -> bool:
@@ -188,7 +188,7 @@ async def database_vault() -> tuple[str, VaultTables]:
 
 
 async def test_a_rotation_that_was_taken_for_dead_changes_nothing_more() -> None:
-    """Frozen for longer than its time, a rotation finds another one going on and stops; no key is lost (C20, EN-16)."""
+    """Frozen for longer than its time, a rotation finds another one going on and stops; no key is lost (C20, EN-16, PG-51)."""
     url, place = await database_vault()
     before_it = await open_keys(place, keys(KEY), entropy=ENTROPY, holds_sessions=False)
     await before_it.begin("s1")
