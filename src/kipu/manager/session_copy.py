@@ -6,6 +6,7 @@ import hashlib
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import orjson
 
@@ -22,6 +23,14 @@ _LEASE_S = 30.0
 _COUNTS = ("event_count", "token_count")
 
 
+class Done(NamedTuple):
+    """What of a session is the same in both stores: up to where, and which keys and blobs."""
+
+    last_seq: int = 0
+    keys: tuple[str, ...] = ()
+    blobs: frozenset[str] = frozenset()
+
+
 class SessionCopy:
     """Bring one session of the target to where the source's `head` is.
 
@@ -29,6 +38,9 @@ class SessionCopy:
     conflict and never in a mixture. While more than one append is needed the session is locked, so that no worker takes a
     half of it for the whole. A batch that was appended under an idempotency key is appended as one, under the same key, so
     that what arrives a second time after the move is known in the target.
+
+    `done` is what an earlier run of this process has brought over and compared: where the target is as that left it, nothing of
+    it is looked at again. `alone` says that nobody else can write to the target, so that nothing need be locked there.
     """
 
     def __init__(
@@ -40,7 +52,7 @@ class SessionCopy:
         owner: str,
         verify: bool,
         moved: Callable[[int], None],
-        since: int = 0,
+        done: Done | None = None,
         alone: bool = False,
     ) -> None:
         self._source = source
@@ -49,7 +61,7 @@ class SessionCopy:
         self._id = head.session_id
         self._verify = verify
         self._moved = moved
-        self._since = since
+        self._done = done or Done()
         self._alone = alone
         self._lock = SessionLock(target, self._id, owner=owner, ttl_s=_LEASE_S)
         self._locked = False
@@ -59,12 +71,13 @@ class SessionCopy:
         self.events = self.blobs = self.bindings = self.lost = 0
         self._shared = (0, 0)  # events that a fork takes over, and their tokens: the store counts them itself
         self.notes: list[str] = []
-        self.keys: list[str] = []
+        self._keys: list[str] = []
+        self._digests: list[str] = []
 
     @property
-    def last_seq(self) -> int:
-        """Return up to where the target has the session, once it has run."""
-        return self._head.last_seq
+    def done(self) -> Done:
+        """Return what the target has of the session, once it has run."""
+        return Done(self._head.last_seq, tuple(self._keys), frozenset(self._digests))
 
     @property
     def changed(self) -> bool:
@@ -78,7 +91,8 @@ class SessionCopy:
             await self._copy_events()
             if self._there is not None:
                 await self._copy_blobs()
-            await self._check_head()
+            if not (self._alone and self._done.last_seq):  # then all heads are compared at the end
+                await self._check_head()
             await self._bind_keys()
         finally:
             if self._locked:
@@ -102,7 +116,7 @@ class SessionCopy:
         self._replay = HeadReplay(head_to_json(self._there))
         if stands_alone:
             await self._take_over(self._there.base_seq)
-            self._since = max(self._since, self._there.last_seq)
+            self._done = self._done._replace(last_seq=self._there.last_seq)
 
     async def _take_over(self, base: int) -> None:
         """Give a fork that has come to stand alone in the source, in the target too, copies of what it shared."""
@@ -130,7 +144,8 @@ class SessionCopy:
     async def _copy_events(self) -> None:
         known = self._there.last_seq if self._there else self._head.base_seq
         waiting: list[Kept] = []
-        async for page in WholeHistory(self._source, self._head, after=self._since - 1).pages():
+        after = self._done.last_seq if self._done.last_seq == known else self._done.last_seq - 1
+        async for page in WholeHistory(self._source, self._head, after=after).pages():
             self.lost += sum(kept.lost for kept in page)
             old = [kept for kept in page if kept.stored.seq <= known]
             new = page[len(old) :]
@@ -231,8 +246,11 @@ class SessionCopy:
     # ---- the rest --------------------------------------------------------------------------------------------------
 
     async def _copy_blobs(self) -> None:
+        self._digests = await self._source.blobs(self._id)
+        if self._done.last_seq and self._done.blobs.issuperset(self._digests):
+            return
         there = set(await self._target.blobs(self._id))
-        for digest in await self._source.blobs(self._id):
+        for digest in self._digests:
             if digest in there:
                 continue
             try:
@@ -258,8 +276,10 @@ class SessionCopy:
 
     async def _bind_keys(self) -> None:
         """Let the keys lead where they lead in the source, but for those that the target has given to a session of its own."""
-        self.keys = await self._source.keys(self._id)
-        for key in self.keys:
+        self._keys = await self._source.keys(self._id)
+        if self._done.last_seq and tuple(self._keys) == self._done.keys:
+            return
+        for key in self._keys:
             bound = await self._target.resolve(key)
             if bound == self._id:
                 continue

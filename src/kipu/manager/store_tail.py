@@ -12,7 +12,7 @@ from kipu.errors import DataKeyMissingError, KipuError, SessionBusyError, Sessio
 from kipu.manager.copying import ABOUT_ONE, CopyProgress, CopyReport, Skipped, heads_of, tombstones_of
 from kipu.manager.lock import SessionLock
 from kipu.manager.replaying import difference
-from kipu.manager.session_copy import SessionCopy
+from kipu.manager.session_copy import Done, SessionCopy
 from kipu.ports.head import Head, head_to_json
 from kipu.ports.store import EventStore, Tombstone
 
@@ -41,8 +41,7 @@ class StoreTail:
         self._target = target
         self._owner = owner
         self._tell = progress
-        self._last_seqs: dict[str, int] = {}  # up to where each session is the same in both
-        self._keys: dict[str, list[str]] = {}  # and which keys lead to it
+        self._done: dict[str, Done] = {}  # what of each session is the same in both
         self._erased: set[str] | None = None  # ids that are taken in the target
         self._lossy: set[str] = set()  # sessions for whose lost records the target has placeholders
         self._named: set[str] = set()  # sessions that the source's news named
@@ -56,7 +55,7 @@ class StoreTail:
     def report(self) -> CopyReport:
         """Return what was done so far."""
         skipped, notes = tuple(self._skipped.values()), tuple(self._notes)
-        return replace(self._counts, sessions=len(self._last_seqs), skipped=skipped, notes=notes)
+        return replace(self._counts, sessions=len(self._done), skipped=skipped, notes=notes)
 
     @property
     def behind(self) -> int:
@@ -97,7 +96,7 @@ class StoreTail:
         heads = [head async for head in heads_of(self._source)]
         events = sum([head.last_seq - head.base_seq for head in heads])
         self._progress = CopyProgress(0, len(heads), 0, events)
-        differing = [head for head in heads if self._last_seqs.get(head.session_id) != head.last_seq]
+        differing = [head for head in heads if self._done.get(head.session_id, Done()).last_seq != head.last_seq]
         await self._copy_all(differing)
         await self._carry_erasures()
         return len(differing)
@@ -109,11 +108,12 @@ class StoreTail:
         async def look(session_id: str) -> None:
             with suppress(SessionNotFoundError):
                 keys = await self._source.keys(session_id)
-                head = await self._source.head(session_id) if keys != self._keys.get(session_id) else None
+                differ = tuple(keys) != self._done[session_id].keys
+                head = await self._source.head(session_id) if differ else None
                 if head is not None:
                     changed.append(head)
 
-        await self._side_by_side(look, list(self._last_seqs))
+        await self._side_by_side(look, list(self._done))
         await self._copy_all(changed)
         return len(changed)
 
@@ -162,7 +162,7 @@ class StoreTail:
             owner=self._owner,
             verify=True,
             moved=self._moved,
-            since=self._last_seqs.get(session_id, 0),
+            done=self._done.get(session_id),
             alone=True,
         )
         try:
@@ -171,10 +171,10 @@ class StoreTail:
             return  # erased at this moment: its tombstone is carried
         except (*ABOUT_ONE, DataKeyMissingError) as error:
             self._skipped[session_id] = Skipped(session_id, error.code, str(error))
-            self._last_seqs.pop(session_id, None)
+            self._done.pop(session_id, None)
         else:
             self._skipped.pop(session_id, None)
-            self._last_seqs[session_id], self._keys[session_id] = work.last_seq, work.keys
+            self._done[session_id] = work.done
             if work.lost:
                 self._lossy.add(session_id)
         self._notes |= dict.fromkeys(work.notes)
@@ -211,8 +211,7 @@ class StoreTail:
 
     async def _erase(self, tombstone: Tombstone) -> None:
         session_id = tombstone.session_id
-        self._last_seqs.pop(session_id, None)
-        self._keys.pop(session_id, None)
+        self._done.pop(session_id, None)
         self._skipped.pop(session_id, None)
         if await self._target.head(session_id) is None:
             return
