@@ -137,14 +137,14 @@ async def _fenced(store: ValkeyStore, name: str, *, steps: int) -> float:
 async def _same_bare(store: ValkeyStore, server: ValkeyServer, name: str, *, steps: int) -> float:
     """Give the same script the same words, made beforehand: no checks, no lease, no fold, no encoding of events."""
     keys, asked = KeyNames("kipu"), Server(Address.parse(f"valkey://{server.host}:{server.port}"))
-    heads, writer = Heads(asked, keys), Writer(asked, keys, News(asked, keys, Announcer("")))
+    heads, writer = Heads(asked, keys), Writer(asked, keys, news=News(asked, keys, announcer=Announcer("")))
     prepared: list[list[Any]] = []
     for number in range(WRITERS):
         await begin(store, f"{name}{number}")
         row = await heads.load(f"{name}{number}")
         assert row.data is not None
         after = HeadRow(row.version, row.data)
-        commands = head_commands(keys, row.data, after)
+        commands = head_commands(keys, after, before=row.data)
         values = [BODY + b" " * 200] * 3
         change = Change(f"{name}{number}", row.version, commands, first_seq=2, events=values, types=frozenset(STEP))
         prepared.append(writer.words(change))

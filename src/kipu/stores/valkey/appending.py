@@ -70,7 +70,7 @@ class Appender:
     """Append batches to sessions of one store."""
 
     def __init__(
-        self, server: Server, keys: KeyNames, heads: Heads, writer: Writer, *, clock: Clock, liveness: Liveness
+        self, server: Server, keys: KeyNames, *, heads: Heads, writer: Writer, clock: Clock, liveness: Liveness
     ) -> None:
         self._server = server
         self._keys = keys
@@ -221,7 +221,7 @@ class Appender:
         return _Draft(new, change, appended)
 
     def _change(self, request: AppendRequest, row: HeadRow, new: HeadRow, appended: Appended, *, now_us: int) -> Change:
-        commands = head_commands(self._keys, row.data, new)
+        commands = head_commands(self._keys, new, before=row.data)
         change = Change(
             request.session_id,
             row.version,

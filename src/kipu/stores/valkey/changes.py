@@ -44,7 +44,7 @@ class Changes:
     """Change heads of one store, each as it was read or not at all."""
 
     def __init__(
-        self, server: Server, keys: KeyNames, heads: Heads, writer: Writer, *, clock: Clock, liveness: Liveness
+        self, server: Server, keys: KeyNames, *, heads: Heads, writer: Writer, clock: Clock, liveness: Liveness
     ) -> None:
         self._server = server
         self._keys = keys
@@ -73,7 +73,7 @@ class Changes:
                     await self.mark()
                     self._writer.refuse(lane)
                 return answer
-            commands = more if after.data is None else [*head_commands(self._keys, row.data, after), *more]
+            commands = more if after.data is None else [*head_commands(self._keys, after, before=row.data), *more]
             change = Change(session_id, row.version, commands, types=types, lane=lane)
             self._heads.forget(session_id)
             try:

@@ -33,7 +33,7 @@ class _Grown(NamedTuple):
 class Everything:
     """Give the events of all sessions from now on, in order within each; remembers how far it came."""
 
-    def __init__(self, server: Server, keys: KeyNames, reader: Reader) -> None:
+    def __init__(self, server: Server, keys: KeyNames, *, reader: Reader) -> None:
         self._server = server
         self._keys = keys
         self._reader = reader

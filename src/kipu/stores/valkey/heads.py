@@ -98,7 +98,7 @@ class Heads:
         self._rows.pop(session_id, None)
 
 
-def head_commands(keys: KeyNames, before: Mapping[str, Any] | None, row: HeadRow) -> list[Command]:
+def head_commands(keys: KeyNames, row: HeadRow, *, before: Mapping[str, Any] | None) -> list[Command]:
     """Return what puts a head into its place, and moves it in the lists that it stands in."""
     data = row.data or {}
     there, then = places_of(keys, before) if before else frozenset(), places_of(keys, data)

@@ -21,7 +21,7 @@ _MOST_HELD = 500
 _AFTER_EQUAL = "\x01"  # the character zero stands behind a value, so that this is behind all that have the same
 
 
-async def page(server: Server, keys: KeyNames, query: SessionQuery) -> Page[Head]:
+async def page(server: Server, query: SessionQuery, *, keys: KeyNames) -> Page[Head]:
     """Return a page of heads."""
     check_order(query)
     limit = page_size(query.limit)
@@ -128,7 +128,7 @@ def _listed(session_id: str, data: bytes) -> Head:
 # ---- work ------------------------------------------------------------------------------------------------------------
 
 
-async def runnable(server: Server, keys: KeyNames, liveness: Liveness, *, now: str, limit: int) -> list[Head]:
+async def runnable(server: Server, keys: KeyNames, *, liveness: Liveness, now: str, limit: int) -> list[Head]:
     """Return heads with work that is due and without a live lease, those due longest first."""
     limit = page_size(limit)
     end = f"({now}{_AFTER_EQUAL}"

@@ -31,7 +31,7 @@ _ALL = "*"
 class News:
     """Tell other processes of commits, and the followers of this one of theirs."""
 
-    def __init__(self, server: Server, keys: KeyNames, announcer: Announcer) -> None:
+    def __init__(self, server: Server, keys: KeyNames, *, announcer: Announcer) -> None:
         self._server = server
         self._channel = keys.channel if server.address.notify else ""
         self._announcer = announcer

@@ -24,7 +24,7 @@ _PAGE = 500
 class Reader:
     """Read one store."""
 
-    def __init__(self, server: Server, keys: KeyNames, heads: Heads) -> None:
+    def __init__(self, server: Server, keys: KeyNames, *, heads: Heads) -> None:
         self._server = server
         self._keys = keys
         self._heads = heads

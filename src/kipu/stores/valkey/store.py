@@ -66,13 +66,13 @@ class ValkeyStore:
         self._closed = False
         self._beginning: set[asyncio.Future[None]] = set()
         self._announcer = Announcer(server.url)
-        self._news = News(server, keys, self._announcer)
+        self._news = News(server, keys, announcer=self._announcer)
         self._heads = Heads(server, keys)
-        self._writer = Writer(server, keys, self._news)
-        parts = (server, keys, self._heads, self._writer)
-        self._appender = Appender(*parts, clock=clock, liveness=liveness)
-        self._changes = Changes(*parts, clock=clock, liveness=liveness)
-        self._reader = Reader(server, keys, self._heads)
+        self._writer = Writer(server, keys, news=self._news)
+        parts: dict[str, Any] = {"heads": self._heads, "writer": self._writer, "clock": clock, "liveness": liveness}
+        self._appender = Appender(server, keys, **parts)
+        self._changes = Changes(server, keys, **parts)
+        self._reader = Reader(server, keys, heads=self._heads)
 
     @classmethod
     async def open(cls, url: str, *, liveness: Liveness, clock: Clock | None = None) -> ValkeyStore:
@@ -174,12 +174,12 @@ class ValkeyStore:
     async def list(self, query: SessionQuery) -> Page[Head]:
         """Return a page of heads; a page costs the same however deep it is."""
         await self._may_read()
-        return await listing.page(self._server, self._keys, query)
+        return await listing.page(self._server, query, keys=self._keys)
 
     async def runnable(self, *, now: str, limit: int) -> builtins.list[Head]:
         """Return sessions with work that is due and without a live lease, those due longest first."""
         self._check_open()
-        return await listing.runnable(self._server, self._keys, self._liveness, now=now, limit=limit)
+        return await listing.runnable(self._server, self._keys, liveness=self._liveness, now=now, limit=limit)
 
     def follow(
         self, session_id: str | None = None, *, after: int = 0, types: AbstractSet[str] | None = None
@@ -187,7 +187,7 @@ class ValkeyStore:
         """Yield own events with seq > `after`, then every new one, from any machine; without a session, all from now on."""
         self._check_open()
         if session_id is None:
-            everything = Everything(self._server, self._keys, self._reader)
+            everything = Everything(self._server, self._keys, reader=self._reader)
             # It begins here and not at the first look: what this process appends from now on comes after.
             beginning = asyncio.ensure_future(everything.begin())
             self._beginning.add(beginning)

@@ -54,7 +54,7 @@ class Outcome(NamedTuple):
 class Writer:
     """Carry out changes in one store."""
 
-    def __init__(self, server: Server, keys: KeyNames, news: News) -> None:
+    def __init__(self, server: Server, keys: KeyNames, *, news: News) -> None:
         self._server = server
         self._keys = keys
         self._news = news
