@@ -10,6 +10,7 @@ import pytest
 from kipu.errors import (
     ArchivePlaceError,
     InputError,
+    KeysMissingError,
     LocalRemainsError,
     OlderFormatError,
     StoreInUseError,
@@ -32,7 +33,7 @@ from kipu.stores.postgres.store import PostgresStore
 from kipu.testing.fakes import FakeLiveness
 from kipu.wiring import open_manager, open_memory, open_store
 from tests.acceptance.own_tables.kit import Machine, schema_of
-from tests.acceptance.postgres.kit import ask
+from tests.acceptance.postgres.kit import ask, begin
 from tests.servers import fresh_schema, postgres_url
 from tests.unit.memory.kit import entry
 from tests.unit.stores.encrypted.kit import KEY, OTHER_KEY, keys
@@ -261,18 +262,19 @@ async def test_memories_of_two_machines_are_joined(tmp_path: Path) -> None:
 
 
 async def test_a_vault_apart_holds_the_keys_and_the_store_none(tmp_path: Path) -> None:
-    """With `vault=` keys are in another database or directory, and whoever leaves it out is told that the vault is missing (C20, EN-8, PG-53)."""
+    """With `vault=` keys are elsewhere, and whoever leaves it out is told that the vault is missing (C20, EN-8, PG-53)."""
     apart, folder = fresh_schema(postgres_url()), tmp_path / "keys"
     for named in (apart, str(folder)):
         plain = fresh_schema(postgres_url())
         url = f"{plain}&vault={named.replace('?', '%3F').replace('&', '%26').replace('=', '%3D')}"
         store = await open_store(url, keys=keys())
-        async with await open_manager(plain) as manager:
-            await manager.get_or_create("cli:begin")  # nothing is sealed yet: whoever has no vault= finds a plain store
+        await begin(store, "one")
         await store.close()
+        with pytest.raises(KeysMissingError):
+            await open_store(plain)
         assert await ask(plain, f"SELECT * FROM {schema_of(plain)}.vault_keys") == []
         assert await vault_place(StoreUrl.parse(url)).is_there()
-    assert await ask(apart, f"SELECT count(*) FROM {schema_of(apart)}.vault_keys") == [(1,)]
+    assert await ask(apart, f"SELECT count(*) FROM {schema_of(apart)}.vault_keys") == [(2,)]
     assert (folder / "store.keys").stat().st_mode & 0o777 == 0o600
     notes = " ".join(local_notes(StoreUrl.parse(f"postgresql://h/db?vault={folder}")))
     assert f"{folder}: every machine has to reach this directory" in notes
