@@ -22,6 +22,7 @@ class Follower:
         self.problems: list[str] = []
         self.connections = 0
         self.live = 0  # events that came by following, not by reading what was missed
+        self._chosen: list[str] = []
         self._url = url
         self._stays_s = stays_s  # on average, before it goes and comes back
         self._chance = random.Random(seed)
@@ -85,8 +86,10 @@ class SessionFollower(Follower):
 
     async def _connect(self, manager: SessionManager) -> None:
         self.connections += 1
-        page = await manager.store.list(SessionQuery(limit=5, order="created_at", descending=False))
-        lines = [self._follow_one(manager.store, head.session_id) for head in page.items]
+        if not self._chosen:  # once and for all: which ones are the first may change while they are made
+            page = await manager.store.list(SessionQuery(limit=5, order="created_at", descending=False))
+            self._chosen = [head.session_id for head in page.items]
+        lines = [self._follow_one(manager.store, session_id) for session_id in self._chosen]
         if not lines:
             await asyncio.sleep(0.05)
         await asyncio.gather(*lines)
@@ -101,4 +104,4 @@ class SessionFollower(Follower):
 
     def missing(self, last_seqs: dict[str, int]) -> dict[str, tuple[int, int]]:
         """Return what is missing of the sessions that it follows."""
-        return super().missing({one: last for one, last in last_seqs.items() if one in self.seen})
+        return super().missing({one: last_seqs[one] for one in self._chosen})
