@@ -73,7 +73,7 @@ async def test_pieces_of_an_encrypted_store_are_carried_sealed(tmp_path: Path, m
 
 async def test_nothing_is_carried_while_nobody_watches(url: str, tmp_path: Path) -> None:
     """Turns that nobody watches elsewhere send nothing at all, and none more once the watcher has gone (A9)."""
-    model = ScriptedModelClient([ANSWER, ANSWER, ANSWER])
+    model = ScriptedModelClient([ANSWER, ScriptedReply(ANSWER, piece_chars=10, hold_after=2), ANSWER])
     async with process(url, tmp_path, model) as works, process(url, tmp_path) as looks:
         session = await begun(works.manager)
         assert works.relay is not None
@@ -83,6 +83,8 @@ async def test_nothing_is_carried_while_nobody_watches(url: str, tmp_path: Path)
             assert (here.streamed, works.relay.sent_count) == (ANSWER, 0)
         async with watching(looks, session.session_id) as there:
             await say(works, session.session_id, "two")
+            await there.until(lambda it: it.streamed == ANSWER[:20])
+            model.release()
             await there.until_finished()
             before = works.relay.sent_count
             assert before > 0
