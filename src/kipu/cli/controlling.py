@@ -98,7 +98,8 @@ async def _stop(invocation: Invocation, text: str) -> None:
             head = await manager.store.head(session.session_id)
             if head is not None and live_owner(head.lease_owner) is not None:
                 ended = await finished(session, turn_id, after=after, wait_s=STOP_WAIT_S)
-            elif await last_worker(session) is not None:  # nobody holds a parked turn; who ran it may take it up at once
+            elif await last_worker(session) is not None:
+                # Nobody holds a parked turn; who ran it may take it up at once.
                 ended = await finished(session, turn_id, after=after, wait_s=LIVE_WAIT_S)
             if ended is None and await _close(invocation, manager, session):
                 ended = await finished(session, turn_id, after=after, wait_s=STOP_WAIT_S)

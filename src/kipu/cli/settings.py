@@ -63,9 +63,7 @@ KNOWN: Mapping[str, Known] = {
     "redaction": Known(
         "KIPU_REDACTION", "whether secrets are left out of what is kept and shown to models: on, off", choices=REDACTION
     ),
-    "live": Known(
-        "KIPU_LIVE", "what carries answers as they stream to other processes: auto, off, or valkey://…"
-    ),
+    "live": Known("KIPU_LIVE", "what carries answers as they stream to other processes: auto, off, or valkey://…"),
     "archive": Known("KIPU_ARCHIVE", "where archives are kept: a folder or s3://… (default: beside the store)"),
     "colours": Known("KIPU_COLOURS", f"one of {', '.join(COLOURS)}", choices=COLOURS),
 }

@@ -48,7 +48,7 @@ class OlderFormatError(StoreError):
 
 
 class LocalRemainsError(StoreError):
-    """{what} of {store} is in a file of this machine, {path}, and is kept in the database now. Run `kipu store migrate` here; nothing was changed."""
+    """{what} of {store} is in {path} on this machine; the database keeps it now. Run `kipu store migrate` here; nothing was changed."""
 
     code = "local_remains"
 

@@ -42,8 +42,8 @@ class ProcessTool(ABC):
         del context
         entry = self.table.find(self.subject(arguments))
         if entry is None:
-            named, ends = self.subject(arguments), "Background processes end with Kipu, and where another machine goes on"
-            text = f"There is no process {named!r}. {ends}; process_list shows them."
+            ends = "Background processes end with Kipu, and where another machine goes on"
+            text = f"There is no process {self.subject(arguments)!r}. {ends}; process_list shows them."
             return ToolResult(text, is_error=True, error_info="not_found")
         return await self.work(entry, arguments)
 
