@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
@@ -132,7 +133,10 @@ class PersonReport:
     def begin(self, session: Session, *, is_new: bool) -> None:
         """Say which session it is, and where it works."""
         workspace = session.head.workspace or {}
-        self._say(f"{'session' if is_new else 'going on in'} {session.session_id} in {workspace.get('path', '-')}")
+        place = str(workspace.get("path", "-"))
+        if workspace.get("saved") and not Path(place).is_dir():
+            place = "a directory of its own, which the store keeps"  # the path is another machine's
+        self._say(f"{'session' if is_new else 'going on in'} {session.session_id} in {place}")
 
     def event(self, event: SessionEvent) -> None:
         """Say what is done."""
