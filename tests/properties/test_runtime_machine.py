@@ -60,9 +60,12 @@ steps = st.lists(
 
 
 class PeopleRewindLog(SoakLog):
-    """A log of which people may undo turns by themselves."""
+    """A log of which people may undo turns by themselves, or what a fork has added to its parent's: its numbers go on from there."""
 
     may_rewind = True
+
+    def _check_numbers(self, seqs: Sequence[int]) -> None:
+        assert list(seqs) == sorted(set(seqs))
 
 
 class World:

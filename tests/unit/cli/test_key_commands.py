@@ -49,7 +49,7 @@ def test_a_store_is_encrypted_and_every_command_opens_it(kipu: CommandLine, tmp_
         ("export", session_id, "-o", str(tmp_path / "out.jsonl")),
         ("fork", session_id),
         ("rename", session_id, "new name"),
-        ("copy", kipu.store, f"sqlite:///{tmp_path}/copy.db"),
+        ("copy", kipu.store, f"sqlite:///{tmp_path}/copy.db", "--decrypt"),
         ("queue", session_id),
         ("approvals",),
         ("scan",),

@@ -123,7 +123,8 @@ class TellingKeys(LocalKeys):
     outlet: Outlet
 
     async def wrap(self, key: bytes, context: bytes) -> bytes:
-        """Wrap, and tell."""
+        """Wrap, and tell; slowly enough to be killed before the last one."""
+        await asyncio.sleep(0.01)
         wrapped = await super().wrap(key, context)
         self.outlet.tell(len(key))
         return wrapped
