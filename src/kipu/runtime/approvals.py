@@ -24,6 +24,8 @@ from kipu.session.turn_story import OpenCall, TurnStory
 
 Scope: TypeAlias = Literal["once", "session", "project", "user"]
 
+_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+
 
 @dataclass(frozen=True, slots=True)
 class PendingApproval:
@@ -91,7 +93,8 @@ class ApprovalDesk:
         for session in await self._sessions(session_id, principal):
             story = await read_story(session)
             found += [self._pending(session, story, call) for call in story.open_calls if call.awaits_decision]
-        return sorted(found, key=lambda entry: entry.approval_id)
+        # Not by their ids, whose order within a millisecond is chance: calls made together are asked for in their order.
+        return sorted(found, key=lambda entry: entry.asked_at or _LONG_AGO)
 
     async def approve(
         self,

@@ -254,3 +254,11 @@ async def test_always_with_changed_arguments_is_refused() -> None:
         (waiting,) = await run.desk.pending()
         with pytest.raises(InputError):
             await run.desk.approve(waiting.approval_id, scope="session", arguments={"path": "x"})
+
+
+async def test_questions_of_calls_made_together_stand_in_the_order_of_the_calls() -> None:
+    """What waits is listed oldest first, calls of one answer as the model made them, within a millisecond too (A35)."""
+    names = [f"write_{number}" for number in range(8)]
+    async with runtime(script(*(ScriptedCall(name) for name in names)), *map(asking, names)) as run:
+        await parked(run)
+        assert [entry.tool_name for entry in await run.desk.pending()] == names
