@@ -37,6 +37,7 @@ _PAUSE_S = 0.02
 _RECONNECT_S = 3.0
 # A connection that gives no answer for so many times the statement timeout is cut: its other end may be gone without a word.
 _SILENCE = 3
+_LOOK_EVERY_S = 1.0
 _LOOK_S = 3.0  # for each of several hosts to say whether it is the primary
 _MOST_PARSED = 50  # values of a statement that the driver remembers parsed
 _PLACE = re.compile(r"%[sb]")
@@ -51,6 +52,8 @@ class Database:
         self._closed = False
         self._under_way = UnderWay()
         self._primary = Primary(address)
+        self._looking = asyncio.Lock()
+        self._look_again_s = 0.0
         self._pool = AsyncConnectionPool(
             self._conninfo,
             kwargs=connection_settings(address),
@@ -59,7 +62,7 @@ class Database:
             timeout=address.statement_timeout_s,
             reconnect_timeout=_RECONNECT_S,
             check=_check_alive,
-            configure=self._primary.check,
+            configure=self._checked,
             open=False,
             name="kipu",
         )
@@ -72,7 +75,7 @@ class Database:
     async def open(self) -> None:
         """Connect. Raises: StoreUnavailableError where that is not possible."""
         with translated(self.url):
-            await asyncio.gather(*(self._look_at(conninfo) for conninfo in self._primary.each_host))
+            await self._look_round()
             # One try, whose error says why: a pool that cannot connect only says that it took too long.
             probe = await self.connect()
             await probe.close()
@@ -87,6 +90,18 @@ class Database:
     async def _connect(self, conninfo: str) -> Connection:
         connect = cast("Callable[..., Awaitable[Connection]]", psycopg.AsyncConnection.connect)
         return await connect(conninfo, **connection_settings(self.address))
+
+    async def _checked(self, connection: Connection) -> None:
+        """Refuse a connection that does not lead to the primary, also where nothing was heard since another one took over."""
+        await self._look_round()
+        await self._primary.check(connection)
+
+    async def _look_round(self) -> None:
+        async with self._looking:  # whoever comes meanwhile waits for what is found
+            now_s = asyncio.get_running_loop().time()
+            if now_s >= self._look_again_s:
+                await asyncio.gather(*(self._look_at(conninfo) for conninfo in self._primary.each_host))
+                self._look_again_s = now_s + _LOOK_EVERY_S
 
     async def _look_at(self, conninfo: str) -> None:
         """Find out whether one of several hosts is the primary; who does not answer soon is not waited for."""
