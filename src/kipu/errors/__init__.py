@@ -88,6 +88,7 @@
         │   ├── KeyServiceError
         │   ├── KeysBusyError
         │   ├── DataKeyMissingError
+        │   │   └── DataKeyDestroyedError
         │   ├── KeysMissingError
         │   └── StoreSealedError
         ├── OlderFormatError
@@ -186,6 +187,7 @@ from kipu.errors.stores import (
     BlobNotFoundError,
     CopyMismatchError,
     CopyUnsealsError,
+    DataKeyDestroyedError,
     DataKeyMissingError,
     EncryptionError,
     KeyRetiredError,
@@ -245,6 +247,7 @@ __all__ = [
     "ConflictError",
     "CopyMismatchError",
     "CopyUnsealsError",
+    "DataKeyDestroyedError",
     "DataKeyMissingError",
     "DemoStepError",
     "EncryptionError",

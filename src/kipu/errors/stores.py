@@ -101,6 +101,12 @@ class DataKeyMissingError(EncryptionError):
     code = "data_key_missing"
 
 
+class DataKeyDestroyedError(DataKeyMissingError):
+    """The data key of session {session_id!r} was destroyed: the session is being erased. Open the store for writing to end that."""
+
+    code = "data_key_destroyed"
+
+
 class KeysMissingError(EncryptionError):
     """The store {store} {holds}, and {vault} has no keys for it. {advice} Nothing was changed."""
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kipu.errors import (
+    DataKeyDestroyedError,
     DataKeyMissingError,
     KeyRetiredError,
     KeysMissingError,
@@ -119,9 +120,11 @@ class KeyRing:
             return known.cipher
         wrapped = await self.vault.keys(session_id)
         if not wrapped:
-            gone = "it was destroyed" if await self.vault.is_shredded(session_id) else "the vault has none"
+            is_destroyed = await self.vault.is_shredded(session_id)
             self._ciphers.pop(session_id, None)
-            raise DataKeyMissingError(store=self.vault.place, session_id=session_id, reason=gone)
+            if is_destroyed:
+                raise DataKeyDestroyedError(store=self.vault.place, session_id=session_id)
+            raise DataKeyMissingError(store=self.vault.place, session_id=session_id, reason="the vault has none")
         epochs = [key.epoch for key in wrapped]
         if known is not None and known.epochs == epochs:
             known.version = version

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from kipu.errors import DataKeyDestroyedError
 from kipu.events.boundary import SessionInitEvent
 from kipu.manager.lock import SessionLock
 from kipu.ports.erasure import Emptied, Facts
@@ -52,7 +53,12 @@ class GrantPlace:
         wanted = [approval.encode() for approval in facts.get("approvals", ())]
         gone = 0
         async for head in self._keepers(facts.get("tenant", "")):
-            if await self._quotes(head, wanted):
+            try:
+                is_quoting = await self._quotes(head, wanted)
+            except DataKeyDestroyedError:  # a kill came while it was erased; what else it held stands elsewhere since
+                await self._erase(head)
+                continue
+            if is_quoting:
                 gone += await self._replace(head, set(facts.get("approvals", ())))
         return Emptied({"grants": gone})
 

@@ -194,7 +194,7 @@ async def test_a_missing_data_key_is_an_error_for_its_session_only(tmp_path: Pat
     with pytest.raises(DataKeyMissingError):
         await say.begin(store, "lost")
     listed = {head.session_id: head for head in (await store.list(SessionQuery())).items}
-    assert (listed["kept"].title, listed["lost"].metadata) == ("b", {UNREADABLE: "data_key_missing"})
+    assert (listed["kept"].title, listed["lost"].metadata) == ("b", {UNREADABLE: "data_key_destroyed"})
     assert [damage.session_id for damage in await store.verify()] == ["lost"]
     await store.close()
 
