@@ -11,8 +11,14 @@ import pytest
 
 from kipu.errors import BlobNotFoundError, ConfigurationError, LeaseLostError, StoreFullError, StoreUnavailableError
 from kipu.events.boundary import NoteEvent, RewindEvent
-from kipu.events.conversation import ToolCallEvent, ToolResultEvent, UserMessageEvent
-from kipu.events.turn import StopRequestedEvent, TurnFinishedEvent, TurnParkedEvent, TurnStartedEvent
+from kipu.events.conversation import ToolCallEvent, ToolResultEvent, ToolStartedEvent, UserMessageEvent
+from kipu.events.turn import (
+    StopRequestedEvent,
+    TurnFinishedEvent,
+    TurnParkedEvent,
+    TurnStartedEvent,
+    TurnSteeredEvent,
+)
 from kipu.manager.session import Session
 from kipu.ports.store import StoredEvent
 from kipu.ports.tool import ToolPreview
@@ -85,6 +91,39 @@ async def test_steering_message_ends_the_questions_of_its_turn() -> None:
         assert await run.desk.pending() == []
         assert validate_neutral(list(model.requests[-1].messages)) == []
         assert write.calls == []
+
+
+@pytest.mark.parametrize("changes", [False, True])
+async def test_steering_message_waits_for_a_call_that_a_dead_process_began(tmp_path: Path, changes: bool) -> None:
+    """A turn that is taken up with a message to steer it brings what had begun to its result, and skips the rest (A42, C12, C14)."""
+    begun = asyncio.Event()
+
+    async def hang(_arguments: Any, _context: Any) -> str:
+        begun.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    url, fields = f"sqlite:///{tmp_path}/s.db", {"is_idempotent": True, "has_side_effect": changes}
+    calls = [ScriptedCall("read"), ScriptedCall("write")]
+    model = ScriptedModelClient([ScriptedReply(calls=calls)])
+    async with runtime(model, FunctionTool("read", hang, fields), FunctionTool("write", hang, fields), url=url) as run:
+        session = await run.session()
+        await run.say(session, "go")
+        await asyncio.wait_for(begun.wait(), 5)
+        if not changes:  # both began side by side
+            await until(session, ToolStartedEvent, count=2)
+        await run.worker.drain(timeout_s=0.0)
+        await run.say(session, "something else", busy={"mode": "steer"})
+        assert len(await open_calls(session)) == 2
+    tools = FunctionTool("read", spec_fields=fields), FunctionTool("write", spec_fields=fields)
+    async with runtime(ScriptedModelClient(["As you like."]), *tools, url=url) as run:
+        session = await run.session()
+        await run.settled_soon(session)
+        assert await outcomes(session) == ["completed"]
+        results = {event.tool_name: event.synthetic for event in await of_type(session, ToolResultEvent)}
+        assert results == {"read": None, "write": "skipped" if changes else None}
+        assert [len(tool.calls) for tool in tools] == [1, 0 if changes else 1]
+        assert [event.consumes for event in await of_type(session, TurnSteeredEvent)] != []
 
 
 async def test_preview_that_fails_is_no_fault_of_the_turn() -> None:

@@ -72,12 +72,15 @@ class ToolStep:
             await run.add(*events)
 
     async def skip(self, run: TurnRun) -> None:
-        """End the calls that have not started, or wait elsewhere, as skipped: a message steers the turn to something else."""
+        """End the calls that have not started, or wait elsewhere, as skipped: a message steers the turn to something else.
+
+        One that a process began and did not live to end is left open: it has to be brought to its own result.
+        """
         events: list[SessionEvent] = []
         for call in run.story.open_calls:
             if not call.starts:
                 events += [*_denial(call, by="a message that came in"), _synthetic(call, SKIPPED_TEXT, "skipped")]
-            elif call.id in run.parked:
+            elif call.parks or call.id in run.parked:
                 left = await self._execution.withdraw(run, call)
                 skipped = _synthetic(call, f"{SKIPPED_TEXT} {left.content}", "skipped")
                 events.append(skipped.model_copy(update={"usage": left.usage}))
@@ -98,7 +101,10 @@ class ToolStep:
             await run.add(*events)
 
     async def _run(self, run: TurnRun, ready: Sequence[Judged]) -> None:
-        """Run calls without side effects together, every other one alone and in order; a steering message skips the rest."""
+        """Run calls without side effects together, every other one alone and in order; a steering message skips the rest.
+
+        Not those that a process began which is gone: a turn that left them open would find them again, and so for ever.
+        """
         batches: list[list[Judged]] = []
         for changes, entries in groupby(ready, key=lambda entry: self._execution.has_side_effect(entry[0])):
             group = list(entries)
@@ -107,14 +113,14 @@ class ToolStep:
             if number:  # else it was looked a moment ago
                 await run.catch_up()
                 run.control.check()
-            if await self._is_steered(run):
+            is_skipping = await self._is_steered(run)
+            if is_skipping:
                 await self.skip(run)
-                return
-            await self._together(run, batch if number == 0 else await self._still_ready(run, batch))
+            await self._together(run, await self._still_ready(run, batch) if number or is_skipping else batch)
 
     async def _still_ready(self, run: TurnRun, batch: Sequence[Judged]) -> list[Judged]:
         """Judge again what was judged before other calls ran: rules and grants may have changed, and times have passed."""
-        again = [(call, await self._gate.judge(run, call)) for call, _ in batch]
+        again = [(call, await self._gate.judge(run, call)) for call, _ in batch if call.id in run.story.calls]
         return [entry for entry in again if entry[1].kind == "run"]
 
     async def _together(self, run: TurnRun, batch: Sequence[Judged]) -> None:
