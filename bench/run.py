@@ -35,6 +35,8 @@ FIGURES = {
     "scale": "scale",
     "workspaces": "workspaces",
     "workers": "workers",
+    "valkey": "valkey",
+    "copying": "copying",
 }
 
 

@@ -12,6 +12,7 @@ from kipu.cli.options import ChainOption, FieldsOption, JsonOption, StoreOption
 
 if TYPE_CHECKING:
     from kipu.sealing.diagnosis import KeyState
+    from kipu.sealing.rotating import Rotated
 
 app = typer.Typer(add_completion=False)
 key = typer.Typer(add_completion=False, help="The key of an encrypted store: `init`, `rotate`, `status`.")
@@ -163,8 +164,20 @@ async def _rotate(invocation: Invocation, to: str | None, *, drop_old: bool) -> 
     output.say(
         f"{done.keys} data keys are under {done.current} now ({done.source}); the old key alone opens nothing more"
     )
-    if done.source.partition(":")[0] == "passphrase":
-        output.say("processes that are running were given the old passphrase: start them again with the new one")
+    for line in _what_others_need(invocation.store_url, done):
+        output.say(line)
+
+
+def _what_others_need(url: str, done: Rotated) -> list[str]:
+    """Return what is to be done where the new key is not yet: until then nothing that was rewrapped opens there."""
+    from kipu.store_url import StoreUrl
+
+    kind, _, where = done.source.partition(":")
+    if kind == "passphrase":
+        return ["processes that are running were given the old passphrase: start them again with the new one"]
+    if done.added and kind == "file" and StoreUrl.parse(url).is_on_server:
+        return [f"the new key is on this machine only: copy {where} to every other one that uses the store, at once"]
+    return []
 
 
 async def _new_epochs(invocation: Invocation) -> None:

@@ -58,6 +58,9 @@ async def test_two_machines_share_one_vault_and_one_memory(tmp_path: Path) -> No
     code, found, _ = await one.kipu("memory", "search", "port", "--store", url)
     assert "The staging port is 8080." in found
     assert not list(one.servers.parent.rglob("*.memory")) + list(one.servers.parent.rglob("*.keys"))
+    code, _, said = await one.kipu("key", "rotate", "--store", url)
+    assert code == 0, said
+    assert f"on this machine only: copy {key} to every other one" in said.replace("\n", " ")
     wrong = tmp_path / "wrong"
     create_key_file(wrong, entropy=ENTROPY)
     for words in (("ls",), ("memory", "ls"), ("show", session_id)):

@@ -26,6 +26,7 @@ from kipu.runtime.agent import Agent, AgentParts
 from kipu.runtime.orchestrator import Orchestrator
 from kipu.runtime.tools.toolbox import Toolbox
 from kipu.runtime.turns.spending import TurnLimits
+from kipu.runtime.turns.tool_execution import ToolExecution
 from kipu.runtime.worker import Worker
 from kipu.testing.scripted_model import ScriptedCall, ScriptedModelClient, ScriptedReply
 from kipu.testing.validators.neutral import validate_neutral
@@ -124,6 +125,25 @@ async def test_steering_message_waits_for_a_call_that_a_dead_process_began(tmp_p
         assert results == {"read": None, "write": "skipped" if changes else None}
         assert [len(tool.calls) for tool in tools] == [1, 0 if changes else 1]
         assert [event.consumes for event in await of_type(session, TurnSteeredEvent)] != []
+
+
+async def test_calls_that_get_nowhere_fail_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever keeps a call from its result, the turn ends, and its worker serves others: it does not look again for ever (A2, A35)."""
+
+    async def nothing(*_arguments: Any, **_named: Any) -> None: ...
+
+    model = ScriptedModelClient([ScriptedReply(calls=[ScriptedCall("read")]), "Next."])
+    async with runtime(model, FunctionTool("read")) as run:
+        session = await run.session()
+        with monkeypatch.context() as patched:
+            patched.setattr(ToolExecution, "run", nothing)
+            await run.say(session, "go")
+            await run.settled()
+        assert await outcomes(session) == ["failed"]
+        assert await open_calls(session) == set()
+        await run.say(session, "and now?")
+        await run.settled()
+        assert await outcomes(session) == ["failed", "completed"]
 
 
 async def test_preview_that_fails_is_no_fault_of_the_turn() -> None:

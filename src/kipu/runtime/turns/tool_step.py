@@ -43,9 +43,13 @@ class ToolStep:
 
         Raises: TurnStoppedError; the calls are open then, and `close` ends them.
         """
+        before_seq = -1
         while run.story.open_calls:
             await run.catch_up()
             run.control.check()
+            if run.session.history.last_seq == before_seq:  # a round that adds nothing would be the last one for ever
+                raise RuntimeError(f"the calls of turn {run.turn.id} get nowhere")
+            before_seq = run.session.history.last_seq
             judged = [(call, await self._gate.judge(run, call)) for call in run.story.open_calls]
             await self._close_and_ask(run, judged)
             ready = [entry for entry in judged if entry[1].kind == "run" and entry[0].id not in run.parked]

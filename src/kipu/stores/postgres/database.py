@@ -9,8 +9,8 @@ import random
 import re
 import select
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any, TypeAlias, TypeVar, cast
 
@@ -150,8 +150,7 @@ class Database:
     async def _again(self, work: Work[T], *, may_repeat: Callable[[Exception], bool], is_patient: bool = False) -> T:
         for number in range(_TRIES):
             try:
-                async with self._connection(is_patient=is_patient) as connection:
-                    return await work(connection)
+                return await self._over_one(work, is_patient=is_patient)
             except Exception as error:
                 if isinstance(error, PoolTimeout) and self._primary.refusal is not None:
                     raise StoreUnavailableError(store=self.url, reason=self._primary.refusal) from error
@@ -163,17 +162,18 @@ class Database:
             await pause(number)
         raise AssertionError
 
-    @asynccontextmanager
-    async def _connection(self, *, is_patient: bool) -> AsyncIterator[Connection]:
+    async def _over_one(self, work: Work[T], *, is_patient: bool) -> T:
+        """Do work over a connection of the pool, whose own block would ask it to commit once more what is committed."""
         if self._closed:
             raise StoreClosedError(store=self.url)
         limit_s = self.address.statement_timeout_s * (_PATIENT if is_patient else _SILENCE)
-        async with self._pool.connection() as connection:
-            watch = asyncio.get_running_loop().call_later(limit_s, _cut, connection)
-            try:
-                yield connection
-            finally:
-                watch.cancel()
+        connection = await self._pool.getconn()
+        watch = asyncio.get_running_loop().call_later(limit_s, _cut, connection)
+        try:
+            return await work(connection)
+        finally:
+            watch.cancel()
+            await self._pool.putconn(connection)
 
     async def _seen_through(self, work: Coroutine[Any, Any, T]) -> T:
         with translated(self.url):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections import OrderedDict
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import orjson
@@ -15,6 +16,7 @@ from kipu.stores.postgres.database import Connection, Database, fetch
 from kipu.stores.store_mark import mark_from_text, refusal
 
 _MOST_KEPT = 1_024
+_MOST_TEXTS = 512
 _ZERO = "\ufdd0"
 _OWN = ("data", *COLUMNS, "last_event_at", "open_turn", "hidden_seq", "last_seq", "metadata")
 _CASTS = {
@@ -132,7 +134,13 @@ class Heads:
 
 def sql(text: str, database: Database) -> str:
     """Return a statement with the schema's name in it."""
-    return text.replace("{schema}", f'"{database.address.schema}"')
+    return _in_schema(text, database.address.schema)
+
+
+@lru_cache(_MOST_TEXTS)
+def _in_schema(text: str, schema: str) -> str:
+    """Return the same text object for the same statement, which is found in other caches the sooner."""
+    return text.replace("{schema}", f'"{schema}"')
 
 
 def row_values(data: Mapping[str, Any]) -> tuple[Any, ...]:
