@@ -69,7 +69,7 @@ async def test_three_machines_in_trouble_answer_or_settle_every_message_once(tmp
 async def test_three_machines_in_trouble_for_twenty_thousand_turns(tmp_path: Path, seed: int) -> None:
     """20 000 turns over 500 sessions in trouble all the while, as the short one (C1, C2, C3, C5, C7, C12, C14, C16)."""
     size = sized(
-        messages=22_500, sessions=500, senders=32, pause_s=0.6, trouble_every_s=4.0, after_s=900.0, lease_ttl_s=5.0
+        messages=25_500, sessions=500, senders=32, pause_s=0.6, trouble_every_s=4.0, after_s=900.0, lease_ttl_s=5.0
     )
     chaos = await survived(tmp_path, size, seed=seed)
     assert sum(chaos.outcome.turns.values()) - chaos.outcome.turns["undone"] >= 20_000
