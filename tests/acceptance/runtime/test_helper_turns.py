@@ -185,6 +185,28 @@ async def test_message_that_steers_ends_a_helper_that_waits() -> None:
         assert write.calls == []
 
 
+async def test_message_that_steers_a_parked_parent_ends_the_helper_once_somebody_decides() -> None:
+    """What was said while both are parked is met when the turn goes on: it does not go round between the two wishes (A42, C12)."""
+    write = FunctionTool("write", spec_fields=ASKS)
+
+    def answer(request: ModelRequest) -> ScriptedReply | str:
+        return "As you say." if "something else" in texts(request) else writing(request)
+
+    async with runtime(ScriptedModelClient(answer), write, delegates=True) as run:
+        session = await begun(run)
+        (waiting,) = await run.desk.pending()
+        await run.say(session, "something else", busy={"mode": "steer"})
+        assert session.head.parked
+        await run.desk.deny(waiting.approval_id)
+        assert (await until(session, TurnFinishedEvent)).outcome == "completed"
+        (result,) = await of_type(session, ToolResultEvent)
+        assert result.synthetic == "skipped"
+        assert [event.consumes for event in await of_type(session, TurnSteeredEvent)] != []
+        (child,) = await children(run, session)
+        await until(child, TurnFinishedEvent)
+        assert write.calls == []
+
+
 def hungry(answers: int) -> Callable[[ModelRequest], ScriptedReply | str]:
     """A parent that delegates twice, one after the other, and helpers that take `answers` model calls each."""
 
