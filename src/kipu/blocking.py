@@ -137,13 +137,13 @@ class _Worker:
                 outcome.set_exception(error)
                 if not self._cancelling:
                     raise
-                self._cancelling = False
-                if task is not None:
-                    task.uncancel()
             except BaseException as error:  # noqa: BLE001 - it is raised again in the calling thread
                 outcome.set_exception(error)
             finally:
                 self._running = None
+                if self._cancelling and task is not None:  # also where it ended well all the same
+                    self._cancelling = False
+                    task.uncancel()
 
 
 class Blocking:

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from kipu.stores.postponed import cancel_again, cancellations
+
 T = TypeVar("T")
 
 
@@ -20,8 +22,8 @@ class UnderWay:
 
         Which may be here again: nothing begins before, or who does nothing but ask could not be cancelled at all.
         """
-        caller = asyncio.current_task()
-        if caller is not None and caller.cancelling():
+        standing = cancellations()
+        if standing:
             try:
                 await asyncio.sleep(0)
             except asyncio.CancelledError:
@@ -42,10 +44,9 @@ class UnderWay:
                 break
         if cancelled is None:
             return task.result()
-        if task.exception() is not None or caller is None:
+        if task.exception() is not None:
             raise cancelled
-        caller.uncancel()
-        caller.cancel()
+        cancel_again(standing)
         return task.result()
 
     async def ended(self, *, timeout_s: float) -> None:

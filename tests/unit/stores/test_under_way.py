@@ -77,3 +77,29 @@ async def test_who_cleans_up_after_a_cancellation_is_served() -> None:
     with pytest.raises(asyncio.CancelledError):
         await calling
     assert released == [True]
+
+
+async def test_time_limit_that_is_over_cancels_nothing_later() -> None:
+    """Who asked with a limit and got the answer all the same goes on unharmed; what somebody else asked for reaches him (A41)."""
+    under_way = UnderWay()
+    got: list[str] = []
+
+    async def slowly() -> str:
+        await asyncio.sleep(0.05)
+        return "done"
+
+    async def caller() -> None:
+        async with asyncio.timeout(0.01):
+            got.append(await under_way.seen_through(slowly()))
+        await asyncio.sleep(0)
+        got.append("went on")
+
+    await caller()
+    assert got == ["done", "went on"]
+    got.clear()
+    calling = asyncio.ensure_future(caller())
+    await asyncio.sleep(0.03)  # the limit is over, and the work is not
+    calling.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await calling
+    assert got == ["done"]

@@ -13,6 +13,7 @@ from kipu.stores.admission import AppendRequest
 from kipu.stores.jsonl.commit import SYNC_LANES, Commit
 from kipu.stores.jsonl.failure import translating
 from kipu.stores.jsonl.shelf import WAIT_S, Shelf
+from kipu.stores.postponed import cancel_again, cancellations
 
 # A commit that takes longer than this on average goes to a thread: the loop has other work.
 QUICK_S = 0.002
@@ -68,6 +69,7 @@ class CommitQueue:
         if not self._scheduled and self._busy is None:
             self._scheduled = True
             loop.call_soon(self._flush)
+        standing = cancellations()
         cancelled: asyncio.CancelledError | None = None
         while entry.outcome is None:
             try:
@@ -81,9 +83,7 @@ class CommitQueue:
         if cancelled is not None:
             if not isinstance(entry.outcome, Appended):
                 raise cancelled
-            if (task := asyncio.current_task()) is not None:
-                task.uncancel()
-                task.cancel()
+            cancel_again(standing)
         if isinstance(entry.outcome, Appended):
             return entry.outcome
         raise entry.outcome

@@ -14,6 +14,7 @@ import apsw
 
 from kipu.errors import KipuError, StoreClosedError, StoreUnavailableError
 from kipu.ports.store import StoreMark
+from kipu.stores.postponed import cancel_again, cancellations
 from kipu.stores.sqlite import mark_table
 from kipu.stores.sqlite.connection import BUSY_TIMEOUT_S, wait_fairly
 from kipu.stores.store_mark import refusal
@@ -130,11 +131,13 @@ class Committer:
         if not self._scheduled and not self._busy:
             self._scheduled = True
             loop.call_soon(self._flush)
+        standing = cancellations()
         try:
             await job.future
         except asyncio.CancelledError:
             if not await self._outlast(job, loop):
                 raise
+            cancel_again(standing)
         return self._outcome(job)
 
     def _outcome(self, job: Job[T]) -> T:
@@ -147,7 +150,7 @@ class Committer:
         return not (waiting or job.heavy or self._suspect) and self._wal and self._commit_s < IN_PLACE_BELOW_S
 
     async def _outlast(self, job: Job[Any], loop: asyncio.AbstractEventLoop) -> bool:
-        """Withdraw a cancelled job that still waits; else see it through, and cancel again if it happened."""
+        """Withdraw a cancelled job that still waits; else see it through, and return whether it happened."""
         if job.state == _QUEUED:
             self._queue.remove(job)
             job.state = _WITHDRAWN
@@ -157,12 +160,7 @@ class Committer:
                 await job.future
             except asyncio.CancelledError:
                 continue
-        task = asyncio.current_task()
-        if job.state == _WITHDRAWN or job.error is not None or task is None:
-            return False
-        task.uncancel()
-        task.cancel()
-        return True
+        return job.state != _WITHDRAWN and job.error is None
 
     async def close(self) -> None:
         """Commit what waits, sync what is not synced, and end the thread. The connection stays open."""

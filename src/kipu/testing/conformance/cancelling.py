@@ -12,6 +12,8 @@ from kipu.testing.conformance.interruption import Interrupted, at_every_point
 from kipu.testing.conformance.requirement import requirement
 from kipu.testing.conformance.subject import OWNER_A, OWNER_B, Subject, text_of, texts, whole_log
 
+_LIMIT_STEP_S = 0.000_2
+
 
 async def settle(subject: Subject, store: EventStore) -> None:
     """Wait until whatever a cancelled call left behind would have happened: other appends pass, threads get time."""
@@ -181,3 +183,27 @@ async def cancelled_appends_stay_as_they_were_told(subject: Subject) -> None:
     store = await subject.reopen()
     events = await whole_log(store, "s1")
     expect_equal([text_of(event) for event in events], expected, what="the log after reopening")
+
+
+@requirement(176, "C2")
+async def a_time_limit_cancels_nothing_behind_it(subject: Subject) -> None:
+    """A time limit around an append that is over when the append returns cancels nothing behind its block."""
+    store = await subject.open()
+    names = [f"s{number}" for number in range(8)]
+    for name in names:
+        await subject.begin(store, name)
+
+    async def write(name: str) -> None:
+        for number in range(40):
+            try:
+                async with asyncio.timeout(number * _LIMIT_STEP_S):
+                    await subject.say(store, name, text=str(number))
+            except TimeoutError:
+                pass
+            try:
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+            except asyncio.CancelledError:
+                raise UnmetError(f"what followed a limit of {number * _LIMIT_STEP_S:g} s was cancelled") from None
+
+    await asyncio.gather(*map(write, names))
