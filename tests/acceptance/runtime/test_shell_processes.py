@@ -205,6 +205,8 @@ async def test_temporary_files_of_a_killed_kipu_are_removed_by_the_next(tmp_path
     )
     (abandoned,) = tmp_path.iterdir()
     left = subprocess.Popen(["sleep", "1000"], env={"PATH": "/usr/bin:/bin", "KIPU_SCRATCH": str(abandoned)})
+    while b"KIPU_SCRATCH" not in Path(f"/proc/{left.pid}/environ").read_bytes():  # noqa: ASYNC110 - it is begun, and not yet told so
+        await asyncio.sleep(0.001)
     first = Scratch(tmp_path)
     assert left.wait(20) == -signal.SIGKILL
     assert list(tmp_path.iterdir()) == [first.path]
