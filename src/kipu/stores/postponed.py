@@ -5,10 +5,16 @@ from __future__ import annotations
 import asyncio
 
 
-def cancellations() -> int:
-    """Return how many cancellations of the current task stand: those asked for and not taken back."""
+async def cancellations() -> int:
+    """Return how many cancellations of the current task stand that it was told of; one that is on its way is told here.
+
+    Whoever began something before that could take the one on its way for one that was there, and it would never come.
+    """
     task = asyncio.current_task()
-    return 0 if task is None else task.cancelling()
+    if task is None or not task.cancelling():
+        return 0
+    await asyncio.sleep(0)
+    return task.cancelling()
 
 
 def cancel_again(standing: int) -> None:

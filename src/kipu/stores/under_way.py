@@ -22,13 +22,11 @@ class UnderWay:
 
         Which may be here again: nothing begins before, or who does nothing but ask could not be cancelled at all.
         """
-        standing = cancellations()
-        if standing:
-            try:
-                await asyncio.sleep(0)
-            except asyncio.CancelledError:
-                work.close()
-                raise
+        try:
+            standing = await cancellations()
+        except asyncio.CancelledError:
+            work.close()
+            raise
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

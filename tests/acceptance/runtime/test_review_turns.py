@@ -31,7 +31,7 @@ from kipu.runtime.worker import Worker
 from kipu.testing.scripted_model import ScriptedCall, ScriptedModelClient, ScriptedReply
 from kipu.testing.validators.neutral import validate_neutral
 from kipu.wiring import open_manager
-from tests.acceptance.runtime.fakes import FunctionTool, OneModelBuilder, of_type, runtime, until
+from tests.acceptance.runtime.fakes import FunctionTool, OneModelBuilder, Runtime, of_type, runtime, until
 
 
 def asking(name: str = "write") -> FunctionTool:
@@ -46,6 +46,15 @@ async def open_calls(session: Session) -> set[str]:
     """The ids of calls that have no result in the log."""
     made = {event.tool_call_id for event in await of_type(session, ToolCallEvent)}
     return made - {event.tool_call_id for event in await of_type(session, ToolResultEvent)}
+
+
+async def failed_and_goes_on(run: Runtime, session: Session) -> None:
+    """The session's only turn failed with every call closed, and it has another when somebody says something."""
+    assert await outcomes(session) == ["failed"]
+    assert await open_calls(session) == set()
+    await run.say(session, "and now?")
+    await run.settled()
+    assert await outcomes(session) == ["failed", "completed"]
 
 
 async def test_draining_begins_no_turn_for_who_waits_in_line() -> None:
@@ -139,11 +148,7 @@ async def test_calls_that_get_nowhere_fail_their_turn(monkeypatch: pytest.Monkey
             patched.setattr(ToolExecution, "run", nothing)
             await run.say(session, "go")
             await run.settled()
-        assert await outcomes(session) == ["failed"]
-        assert await open_calls(session) == set()
-        await run.say(session, "and now?")
-        await run.settled()
-        assert await outcomes(session) == ["failed", "completed"]
+        await failed_and_goes_on(run, session)
 
 
 async def test_preview_that_fails_is_no_fault_of_the_turn() -> None:
@@ -178,11 +183,7 @@ async def test_fault_nobody_thought_of_leaves_no_call_open() -> None:
         session = await run.session()
         await run.say(session, "go")
         await run.settled()
-        assert await outcomes(session) == ["failed"]
-        assert await open_calls(session) == set()
-        await run.say(session, "and now?")
-        await run.settled()
-        assert await outcomes(session) == ["failed", "completed"]
+        await failed_and_goes_on(run, session)
 
 
 async def test_tool_that_names_a_lost_blob_is_a_result() -> None:

@@ -117,14 +117,14 @@ class ToolStep:
             if number:  # else it was looked a moment ago
                 await run.catch_up()
                 run.control.check()
-            is_skipping = await self._is_steered(run)
-            if is_skipping:
+            if await self._is_steered(run):
                 await self.skip(run)
-            await self._together(run, await self._still_ready(run, batch) if number or is_skipping else batch)
+            left = await self._still_ready(run, batch) if number else batch
+            await self._together(run, [entry for entry in left if entry[0].id in run.story.calls])
 
     async def _still_ready(self, run: TurnRun, batch: Sequence[Judged]) -> list[Judged]:
         """Judge again what was judged before other calls ran: rules and grants may have changed, and times have passed."""
-        again = [(call, await self._gate.judge(run, call)) for call, _ in batch if call.id in run.story.calls]
+        again = [(call, await self._gate.judge(run, call)) for call, _ in batch]
         return [entry for entry in again if entry[1].kind == "run"]
 
     async def _together(self, run: TurnRun, batch: Sequence[Judged]) -> None:

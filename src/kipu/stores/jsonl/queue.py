@@ -63,13 +63,13 @@ class CommitQueue:
             outcome = self._alone_outcome(request)
             if outcome is not None:
                 return outcome
+        standing = await cancellations()
         loop = asyncio.get_running_loop()
         entry = _Waiting(request, loop.create_future())
         self._waiting.append(entry)
         if not self._scheduled and self._busy is None:
             self._scheduled = True
             loop.call_soon(self._flush)
-        standing = cancellations()
         cancelled: asyncio.CancelledError | None = None
         while entry.outcome is None:
             try:

@@ -125,13 +125,13 @@ class Committer:
             if self._in_place([job]):
                 self._finish([job])
                 return self._outcome(job)
+        standing = await cancellations()
         loop = asyncio.get_running_loop()
         job.future = loop.create_future()
         self._queue.append(job)
         if not self._scheduled and not self._busy:
             self._scheduled = True
             loop.call_soon(self._flush)
-        standing = cancellations()
         try:
             await job.future
         except asyncio.CancelledError:

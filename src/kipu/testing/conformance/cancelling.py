@@ -131,6 +131,24 @@ async def a_cancellation_is_not_swallowed(subject: Subject) -> None:
     await at_every_point(call, judge)
 
 
+@requirement(177, "C2")
+async def a_cancellation_outlives_a_second_append(subject: Subject) -> None:
+    """It is delivered too where the caller goes on with another append at once: that one raises, or what follows it does."""
+    store = await subject.open()
+    await subject.begin(store, "beside")
+    await subject.begin(store, "s1")
+
+    async def twice(number: int) -> Appended:
+        await subject.say(store, "s1", text=f"{number}a")
+        return await subject.say(store, "s1", text=f"{number}b")
+
+    async def judge(_: int, outcome: Interrupted[Appended]) -> None:
+        if outcome.reached:
+            expect(outcome.cancelled or outcome.redelivered, "the cancellation must reach the caller")
+
+    await at_every_point(lambda number: in_company(subject, store, call=twice(number)), judge)
+
+
 @requirement(174, "C2", "A39")
 async def other_cancelled_calls_leave_the_store_working(subject: Subject) -> None:
     """A claim, bind, blob, index, read or list that is cancelled at any await leaves a store that works and a state that is whole."""
