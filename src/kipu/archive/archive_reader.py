@@ -21,6 +21,7 @@ from kipu.archive.manifest import (
     Manifest,
     Trailer,
     check_name,
+    newest_name,
 )
 from kipu.archive.place import ArchivePlace
 from kipu.errors import ArchiveDamagedError, BlobNotFoundError
@@ -33,8 +34,8 @@ class ArchiveReader:
     """Answer from one file. What it holds is the session's raw bytes: under seal where the store is."""
 
     def __init__(self, place: ArchivePlace, name: str, *, manifest: Manifest, trailer: Trailer, size: int) -> None:
-        self._place = place
-        self._name = name
+        self.place = place
+        self.name = name
         self.manifest = manifest
         self.checksum = trailer.whole_sha256.hex()
         self.size = size
@@ -61,6 +62,12 @@ class ArchiveReader:
         except ValueError as error:
             raise ArchiveDamagedError(name=name, place=place.url, reason=str(error)) from error
         return cls(place, name, manifest=manifest, trailer=trailer, size=size)
+
+    @classmethod
+    async def newest(cls, place: ArchivePlace, *, session_id: str) -> ArchiveReader | None:
+        """Open the archive of this session that goes furthest, None where the place has none. Raises: ArchiveDamagedError, ArchiveError."""
+        name = newest_name(await place.names(session_id), session_id=session_id)
+        return None if name is None else await cls.open(place, name, session_id=session_id)
 
     # -- events ----------------------------------------------------------------------------------------------------------
 
@@ -128,7 +135,7 @@ class ArchiveReader:
         end = self.size - TRAILER_BYTES
         whole = hashlib.sha256()
         for start in range(0, end, _CHUNK_BYTES):
-            whole.update(await self._place.read(self._name, start=start, length=min(_CHUNK_BYTES, end - start)))
+            whole.update(await self.place.read(self.name, start=start, length=min(_CHUNK_BYTES, end - start)))
         if whole.hexdigest() != self.checksum or checksum not in {None, self.checksum}:
             raise self.damaged("the checksum of the whole file is wrong")
         count = 0
@@ -142,7 +149,7 @@ class ArchiveReader:
         return count
 
     async def _raw(self, block: Block) -> bytes:
-        stored = await self._place.read(self._name, start=block.offset, length=block.stored)
+        stored = await self.place.read(self.name, start=block.offset, length=block.stored)
         try:
             raw = await asyncio.to_thread(unpack, stored, size=block.raw)
         except ValueError as error:
@@ -153,7 +160,7 @@ class ArchiveReader:
 
     def damaged(self, reason: str) -> ArchiveDamagedError:
         """Return the error that says what is wrong with this file."""
-        return ArchiveDamagedError(name=self._name, place=self._place.url, reason=reason)
+        return ArchiveDamagedError(name=self.name, place=self.place.url, reason=reason)
 
 
 def note_of(head_archive: dict[str, Any] | None) -> tuple[str, str, str | None] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
@@ -133,6 +134,12 @@ def archive_name(session_id: str, *, last_seq: int, last_event_id: str) -> str:
     """Return the file's name: the same for the same log, so that an archiving that was killed writes the same file again."""
     tag = hashlib.sha256(f"{session_id}/{last_seq}/{last_event_id}".encode()).hexdigest()[:12]
     return f"{session_id}.{last_seq}.{tag}.kipu.zst"
+
+
+def newest_name(names: Iterable[str], *, session_id: str) -> str | None:
+    """Return the name of the archive that goes furthest of this session's among these."""
+    found = [match for name in names if (match := _NAME.fullmatch(name)) and match["id"] == session_id]
+    return max(found, key=lambda match: int(match["seq"]))[0] if found else None
 
 
 def check_name(name: Any, *, session_id: str) -> str:

@@ -80,6 +80,17 @@ class ObjectPlace:
             await delete_async(self._store, name)
         return True
 
+    async def names(self, start: str) -> list[str]:
+        """Return the names of the objects that begin so."""
+        from obstore import list as objects
+
+        found: list[str] = []
+        with self._errors(start):
+            # A prefix would have to be a whole step of the path, and here it is a part of a name.
+            async for page in objects(self._store):
+                found += [each["path"] for each in page if each["path"].startswith(start)]
+        return found
+
     @contextmanager
     def _errors(self, name: str) -> Iterator[None]:
         """Say in Kipu's words what the object store says."""

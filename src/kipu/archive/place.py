@@ -55,6 +55,10 @@ class ArchivePlace(Protocol):
         """Remove a file; return False where there is none."""
         ...
 
+    async def names(self, start: str) -> list[str]:
+        """Return the names of the files that begin so, in no order; none where there is no such place."""
+        ...
+
 
 def open_place(url: str) -> ArchivePlace:
     """Return the place that a path or a URL names: a folder, `file:///folder`, `s3://bucket/folder`, `gs://…`, `az://…`.
@@ -141,6 +145,12 @@ class FolderPlace:
                 return False
             await asyncio.to_thread(_sync_folder, self._folder)
         return True
+
+    async def names(self, start: str) -> list[str]:
+        """Return the names of the files that begin so."""
+        with self._errors(start), contextlib.suppress(FileNotFoundError):
+            return [name for name in await asyncio.to_thread(os.listdir, self._folder) if name.startswith(start)]
+        return []
 
     @contextlib.contextmanager
     def _errors(self, name: str) -> Iterator[None]:

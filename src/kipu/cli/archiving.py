@@ -64,18 +64,25 @@ def unarchive(
     store: StoreOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Bring an archived session back into the store, under its own id, with everything that came in meanwhile."""
+    """Bring an archived session back into the store, under its own id, with everything that came in meanwhile.
+
+    By its whole id and --from, one comes back too whose store was lost: its file is enough.
+    """
     invocation = begin(context, store=store, json=json)
     invocation.run(_unarchive(invocation, session, source, keep=keep))
 
 
 async def _unarchive(invocation: Invocation, text: str, source: str | None, *, keep: bool) -> None:
     from kipu.cli.reference import find_head
+    from kipu.errors import SessionNotFoundError
     from kipu.manager.access import Verb
     from kipu.manager.lifecycle.session_archives import SessionArchives
 
     async with invocation.manager() as manager:
-        session_id = await find_head(manager, text, verb=Verb.CONFIGURE)
+        try:
+            session_id = await find_head(manager, text, verb=Verb.CONFIGURE)
+        except SessionNotFoundError:
+            session_id = text  # by its whole id one is found whose file is all that is left of it
         done = await SessionArchives(manager).unarchive(session_id, source=source, keep_file=keep)
     back = f"back: {done.events} events, {done.blobs} blobs" if done.changed else "active; its events were in the store"
     _tell(invocation, done, f"{session_id} is {back}")

@@ -75,8 +75,8 @@ class StoreKeys(Protocol):
         """Return the place of one blob."""
         ...
 
-    async def place_blob(self, session_id: str, digest: str, *, place: str) -> None:
-        """Remember where a blob is."""
+    async def place_blob(self, session_id: str, digest: str, *, place: str, instead_of: str | None = None) -> None:
+        """Remember where a blob is; the first place stays, but for the one that this is `instead_of`: nothing is there any more."""
         ...
 
     async def close(self) -> None:

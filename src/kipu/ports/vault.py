@@ -113,8 +113,8 @@ class KeyVault(Protocol):
         """Return the place of a blob by its hidden digest."""
         ...
 
-    async def place_blob(self, session_id: str, digest: str, *, place: str) -> None:
-        """Remember where a blob is; the first place stays."""
+    async def place_blob(self, session_id: str, digest: str, *, place: str, instead_of: str | None = None) -> None:
+        """Remember where a blob is; the first place stays, but for the one that this is `instead_of`."""
         ...
 
     async def close(self) -> None:

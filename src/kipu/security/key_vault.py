@@ -223,11 +223,15 @@ class SqliteVault:
         found = self._rows("SELECT place FROM blobs WHERE session_id = ? AND digest = ?", (session_id, digest))
         return str(found[0][0]) if found else None
 
-    async def place_blob(self, session_id: str, digest: str, *, place: str) -> None:
-        """Remember where a blob is; the first place stays."""
+    async def place_blob(self, session_id: str, digest: str, *, place: str, instead_of: str | None = None) -> None:
+        """Remember where a blob is; the first place stays, but for the one that this is `instead_of`."""
+        text = (
+            "INSERT INTO blobs AS known VALUES (?, ?, ?)"
+            " ON CONFLICT DO UPDATE SET place = excluded.place WHERE known.place = ?"
+        )
 
         def work(connection: apsw.Connection) -> None:
-            connection.execute("INSERT OR IGNORE INTO blobs VALUES (?, ?, ?)", (session_id, digest, place))
+            connection.execute(text, (session_id, digest, place, instead_of))
 
         await self._write(work)
 

@@ -265,9 +265,9 @@ class KeyRing:
         """Return where one blob is."""
         return await self.vault.blob_place(session_id, self.hide(digest))
 
-    async def place_blob(self, session_id: str, digest: str, *, place: str) -> None:
+    async def place_blob(self, session_id: str, digest: str, *, place: str, instead_of: str | None = None) -> None:
         """Remember where a blob is, without telling its digest to the medium."""
-        await self.vault.place_blob(session_id, self.hide(digest), place=place)
+        await self.vault.place_blob(session_id, self.hide(digest), place=place, instead_of=instead_of)
 
     async def close(self) -> None:
         """Forget the keys and close the vault."""

@@ -79,6 +79,10 @@ class ChainedStore(WrappedStore):
         self._tips: dict[str, Link] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
+    def around(self, inner: EventStore) -> EventStore:
+        """Return another store whose chains are of the same keys."""
+        return ChainedStore(inner, self._keys)
+
     async def append(
         self,
         session_id: str,

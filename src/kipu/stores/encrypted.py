@@ -74,6 +74,10 @@ class EncryptedStore(WrappedStore):
         self._has_first: set[str] = set()
         self._placing: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
+    def around(self, inner: EventStore) -> EventStore:
+        """Return another store under the same keys, which close with this one."""
+        return EncryptedStore(inner, self.store_keys, fields=self._fields)
+
     def describe(self) -> StoreDescription:
         """Return what the inner store is, and what is sealed."""
         inner = self.inner.describe()
@@ -245,7 +249,8 @@ class EncryptedStore(WrappedStore):
                 return digest
             cipher = await self.store_keys.cipher(session_id)
             place = await self.inner.put_blob(session_id, cipher.seal(data, _BLOB))
-            await self.store_keys.place_blob(session_id, digest, place=place)
+            # The store may have been lost and the keys kept: what they remember is then a place where nothing is.
+            await self.store_keys.place_blob(session_id, digest, place=place, instead_of=known)
         return digest
 
     async def get_blob(self, session_id: str, digest: str) -> bytes:

@@ -72,6 +72,20 @@ async def test_a_session_goes_to_s3_and_comes_back(tmp_path: Path, place: str, k
             await archive_backed(manager.store).place(place).size(head.archive["name"])
 
 
+async def test_a_lost_store_gets_its_sessions_back_from_s3(tmp_path: Path, place: str) -> None:
+    """The file is found by the session's id among the others of the bucket's folder (A56, B48)."""
+    (tmp_path / "new").mkdir()
+    async with opened(tmp_path, "sqlite") as manager:
+        session_id = await filled(manager, events=30)
+        before = await whole(manager, session_id)
+        for name in (session_id, await filled(manager, events=5, key="cli:other")):
+            await archive(manager, name, to=place)
+    async with opened(tmp_path / "new", "sqlite") as manager:
+        await SessionArchives(manager).unarchive(session_id, source=place)
+        assert (await whole(manager, session_id))[: len(before)] == before
+        assert len(await open_place(place).names("sess_")) == 1
+
+
 async def test_a_bucket_that_is_away_keeps_the_session_in_its_store(tmp_path: Path, place: str) -> None:
     """Where the object store cannot be written, the session stays readable in its store (C16)."""
     async with opened(tmp_path, "sqlite") as manager:

@@ -170,6 +170,18 @@ async def test_keys_added_while_another_machine_rotates_are_rotated_too(ring: Ri
         await alone.cipher(f"s{number}")
 
 
+async def test_a_blob_stays_where_it_was_placed_first_unless_nothing_is_there(ring: Ring) -> None:
+    """Two machines that keep one blob agree on its place; a place where nothing is any more is given up by its name (EN-7)."""
+    here, there = await ring(), await ring()
+    await here.place_blob("s1", "digest", place="first")
+    await there.place_blob("s1", "digest", place="second")
+    await there.place_blob("s1", "digest", place="third", instead_of="another")
+    assert await here.blob_place("s1", "digest") == "first"
+    await there.place_blob("s1", "digest", place="fourth", instead_of="first")
+    await here.place_blob("s1", "digest", place="fifth", instead_of="first")
+    assert await here.blob_places("s1") == {"digest": "fourth"}
+
+
 async def test_settings_that_machines_change_at_once_are_all_kept(ring: Ring) -> None:
     """Changes of different settings lose none of each other (C20)."""
     rings = [await ring() for _ in range(3)]

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from kipu.errors import ArchiveError, ArchivePlaceError
 from kipu.manager.access import Verb
 from kipu.manager.lifecycle.archiver import Archived, Archiver, Progress
 from kipu.manager.manager import SessionManager
+from kipu.ports.head import Head
 from kipu.ports.principal import Principal
 from kipu.stores.times import iso_from_us
+
+if TYPE_CHECKING:
+    from kipu.manager.lifecycle.lone_archive import LoneArchive
 
 
 class SessionArchives:
@@ -43,10 +50,38 @@ class SessionArchives:
     ) -> Archived:
         """Bring a session back whole, as active; what came in meanwhile stays. See `Archiver.unarchive`.
 
-        Raises: SessionNotFoundError, AccessDeniedError, SessionBusyError, ArchiveError.
+        One that the store does not know any more is taken in from its newest file at `source`, the store's own archive folder
+        where nothing is said. Raises: SessionNotFoundError, AccessDeniedError, SessionBusyError, ArchiveError, and what
+        `LoneArchive` raises.
         """
-        await self._permit(session_id, principal)
-        return await self._archiver.unarchive(session_id, source=source, keep_file=keep_file)
+        head = await self._manager.store.head(session_id)
+        lone = await self._lone(session_id, head, source)
+        if lone is None:
+            await self._permit(session_id, principal)
+            return await self._archiver.unarchive(session_id, source=source, keep_file=keep_file)
+        caller = principal or self._manager.principal
+        await self._manager.denials.require(caller, Verb.CONFIGURE, head=head or lone.head, session_id=session_id)
+        await lone.take_in(owner=f"{self._manager.owner}.archive")
+        await self._archiver.unarchive(session_id)
+        if not keep_file:
+            await lone.remove()
+        return lone.archived
+
+    async def _lone(self, session_id: str, head: Head | None, source: str | None) -> LoneArchive | None:
+        """Return the archive of a session that the store lacks, wholly or from some event on: a kill may have broken it off."""
+        if head is not None and head.archive is not None:
+            return None
+        from kipu.manager.lifecycle.lone_archive import LoneArchive
+
+        try:
+            lone = await LoneArchive.find(self._manager.store, session_id, place=source)
+        except (ArchiveError, ArchivePlaceError):
+            if source is not None or head is None:
+                raise
+            return None
+        if lone is not None and head is not None and lone.head.last_seq <= head.last_seq:
+            return None  # a copy that was kept of what is in the store
+        return lone
 
     async def _permit(self, session_id: str, principal: Principal | None) -> None:
         caller, head = principal or self._manager.principal, await self._manager.store.head(session_id)

@@ -251,10 +251,13 @@ class PostgresVault:
         found = await self._rows(text, session_id, digest)
         return str(found[0][0]) if found else None
 
-    async def place_blob(self, session_id: str, digest: str, *, place: str) -> None:
-        """Remember where a blob is; the first place stays."""
-        text = "INSERT INTO {schema}.vault_blobs(session_id, digest, place) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING"
-        await self._once(lambda connection: self._run(connection, text, session_id, digest, place))
+    async def place_blob(self, session_id: str, digest: str, *, place: str, instead_of: str | None = None) -> None:
+        """Remember where a blob is; the first place stays, but for the one that this is `instead_of`."""
+        text = (
+            "INSERT INTO {schema}.vault_blobs AS known(session_id, digest, place) VALUES (%s, %s, %s)"
+            " ON CONFLICT (session_id, digest) DO UPDATE SET place = excluded.place WHERE known.place = %s"
+        )
+        await self._once(lambda connection: self._run(connection, text, session_id, digest, place, instead_of))
 
     async def close(self) -> None:
         """Close what is the vault's own."""

@@ -1,0 +1,93 @@
+"""An archive whose session its store does not know any more, taken in again: the store was lost, or is another one."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from kipu.archive.archive_reader import ArchiveReader
+from kipu.errors import EncryptionError, SessionNotFoundError
+from kipu.manager.lifecycle.archive_backed import archive_backed
+from kipu.manager.lifecycle.archived_session import ArchivedSession
+from kipu.manager.lifecycle.archiver import Archived
+from kipu.manager.session_copy import SessionCopy
+from kipu.ports.head import Head
+from kipu.ports.store import EventStore
+from kipu.stores.host import SystemClock, SystemLiveness
+from kipu.stores.memory import MemoryStore
+from kipu.stores.sealed_mark import is_sealed
+from kipu.stores.wrapper import WrappedStore
+
+
+class LoneArchive:
+    """Hold the newest archive of a session, read through the keys of the store that is to have it again."""
+
+    def __init__(self, reader: ArchiveReader, *, source: EventStore, store: EventStore, head: Head) -> None:
+        self._reader = reader
+        self._source = source
+        self._store = store
+        self.head = head
+
+    @classmethod
+    async def find(cls, store: EventStore, session_id: str, *, place: str | None) -> Self | None:
+        """Find the archive in a place, the store's own where none is named; None where there is none.
+
+        Raises: ArchiveError, ArchivePlaceError, EncryptionError (it is sealed, and not with the keys of this store),
+        SealBrokenError.
+        """
+        backed = archive_backed(store)
+        if not place and backed.default_url is None:
+            return None
+        reader = await ArchiveReader.newest(backed.place(place or ""), session_id=session_id)
+        if reader is None:
+            return None
+        raw = ArchivedSession(reader, nothing=MemoryStore(clock=SystemClock(), liveness=SystemLiveness()))
+        source = _seen_through(store, raw)
+        if source is raw and await is_sealed(raw):
+            raise EncryptionError(
+                store=reader.name, reason="it is sealed, and the store that is to have it has no keys"
+            )
+        head = await source.head(session_id)
+        return None if head is None else cls(reader, source=source, store=store, head=head)
+
+    @property
+    def archived(self) -> Archived:
+        """Return what the file holds."""
+        reader, manifest = self._reader, self._reader.manifest
+        return Archived(
+            manifest.session_id,
+            reader.name,
+            reader.place.url,
+            bytes=reader.size,
+            events=manifest.events,
+            blobs=len(manifest.blobs),
+        )
+
+    async def remove(self) -> None:
+        """Remove the file."""
+        await self._reader.place.remove(self._reader.name)
+
+    async def take_in(self, *, owner: str) -> None:
+        """Put the session into the store, archived as it was; what was broken off goes on.
+
+        Every byte is checked before anything is written, and what was written is read back.
+
+        Raises: ArchiveDamagedError, SessionNotFoundError (it is a fork, and its parent is not there), SessionErasedError,
+        CopyMismatchError, StoreError.
+        """
+        await self._reader.verify()
+        damage = await self._source.verify(self.head.session_id)
+        if damage:
+            raise self._reader.damaged(damage[0].detail or damage[0].reason)
+        parent = self.head.forked_from if self.head.base_seq else None
+        if parent is not None and await self._store.head(parent) is None:
+            raise SessionNotFoundError(session_id=parent)
+        await SessionCopy(
+            self._source, self._store, head=self.head, owner=owner, verify=True, moved=lambda _: None
+        ).run()
+
+
+def _seen_through(store: EventStore, source: EventStore) -> EventStore:
+    """Return the source as the wrappers around a store would show it."""
+    if not isinstance(store, WrappedStore):
+        return source
+    return store.around(_seen_through(store.inner, source))
