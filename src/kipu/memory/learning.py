@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kipu.memory import fact_rows
 from kipu.memory.statements import Statement, Steps, hold_all, places
-from kipu.ports.memory import FactEntry, Origin, Undone
+from kipu.ports.memory import Fact, FactEntry, Origin, Undone
 
 _MOST_CONFIDENCE = 0.99
 _AGAIN = 0.05
@@ -26,26 +26,35 @@ def learn(entry: FactEntry) -> Steps[str]:
     if known is not None:
         return known.fact_id
     equal = yield from _equal(entry)
-    if equal is not None:
-        fact_id, confidence = equal
-        yield from fact_rows.add_sources(fact_id, fact.sources)
+    if equal is not None and not (_is_by_hand(fact) and equal.sources):
+        fact_id, confidence = equal.fact_id, equal.confidence
+        if not _is_by_hand(equal):  # that rests on its person, and would go with the last session that says so too
+            yield from fact_rows.add_sources(fact_id, fact.sources)
         grown = min(_MOST_CONFIDENCE, max(confidence, fact.confidence) + _AGAIN)
         yield Statement("UPDATE @facts SET confidence = ? WHERE fact_id = ?", (grown, fact_id))
         yield from fact_rows.add_aliases(fact_id, (fact.fact_id,))
         return fact_id
     yield from fact_rows.insert(entry)
+    if equal is not None:  # it was learned, or edited, and a person says so of their own now: forgotten, both go
+        sql = "UPDATE @facts SET status = 'superseded', reason = 'edited', superseded_by = ? WHERE fact_id = ?"
+        yield Statement(sql, (fact.fact_id, equal.fact_id))
     if fact.status == "active":
         yield from supersede(entry)
     return fact.fact_id
 
 
-def _equal(entry: FactEntry) -> Steps[tuple[str, float] | None]:
+def _is_by_hand(fact: Fact) -> bool:
+    """Say whether a person entered the fact, and it is no version of one that was learned."""
+    return fact.origin == "person" and not fact.sources
+
+
+def _equal(entry: FactEntry) -> Steps[Fact | None]:
     """Return a fact of the same form and space; a quarantined one is no other's source, or it would hide that one."""
-    sql = """SELECT fact_id, confidence FROM @facts WHERE fingerprint = ? AND tenant = ? AND owner = ? AND scope = ?
+    sql = """SELECT fact_id FROM @facts WHERE fingerprint = ? AND tenant = ? AND owner = ? AND scope = ?
         AND subject = ? AND status = ? ORDER BY created_at, fact_id LIMIT 1"""
     status = "quarantined" if entry.fact.status == "quarantined" else "active"
     rows = yield Statement(sql, (entry.fingerprint, *entry.fact.space, status))
-    return (rows[0][0], float(rows[0][1])) if rows else None
+    return (yield from fact_rows.by_id(rows[0][0])) if rows else None
 
 
 def supersede(entry: FactEntry) -> Steps[None]:
