@@ -226,13 +226,17 @@ class Memory:
         if not phrases:
             raise InvalidQueryError(reason="it has no letter or digit to look for")
         found: list[Fact] = []
-        query = replace(query, phrases=phrases)
+        query = asked = replace(query, phrases=phrases)
         while True:
-            page = await self.facts(query, principal=principal)
-            found += [fact for fact in page.items if holds(fact.text, phrases)]
+            page, room = await self.facts(asked, principal=principal), query.limit - len(found)
+            places = [place for place, fact in enumerate(page.items, 1) if holds(fact.text, phrases)]
+            if len(places) > room:  # asked for up to the last that fits: the cursor leads on from there
+                asked = replace(asked, limit=places[room - 1])
+                continue
+            found += [page.items[place - 1] for place in places]
             if page.cursor is None or len(found) >= query.limit:
-                return FactPage(tuple(found[: query.limit]), page.cursor)
-            query = replace(query, cursor=page.cursor)
+                return FactPage(tuple(found), page.cursor)
+            asked = replace(query, cursor=page.cursor)
 
     async def forget(self, fact_id: str, *, principal: Principal) -> Fact:
         """Remove every byte of a fact from memory, and return what it was. Raises: FactNotFoundError, InputError (not theirs to forget)."""
