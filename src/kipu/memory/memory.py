@@ -103,12 +103,13 @@ class Memory:
             raise InputError(reason=f"this person's memory policy keeps nothing of the kind {kind}")
         scope = narrowed_scope(scope or place.narrowest, approved, place=place)
         wider = [WIDER] if scope in ("user", "tenant") else []
+        text = self._redacted(text)
         digest = hashlib.blake2b(f"{session.session_id} {call_id}".encode(), digest_size=13).hexdigest()
         fact = Fact(
             fact_id=f"mem_{digest}",
             space=place.space(scope),
             kind=kind,
-            text=self._redacted(text),
+            text=text,
             sources=(Source(session.session_id, seq),),
             confidence=0.5,
             created_at=self.now(),
@@ -145,11 +146,12 @@ class Memory:
         return await self._kept(fact, accept=accept)
 
     def _entered(self, space: Space, text: str, *, kind: Kind, sources: tuple[Source, ...] = ()) -> Fact:
+        text = self._redacted(text)  # before its slot is told: that is kept too
         return Fact(
             fact_id=self._manager.mint("mem"),
             space=space,
             kind=kind,
-            text=self._redacted(text),
+            text=text,
             sources=sources,
             confidence=0.95,
             created_at=self.now(),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from kipu.manager.manager import SessionManager
 from kipu.memory.consolidation import ConsolidationPolicy
 from kipu.memory.memory import Memory
 from kipu.ports.memory import FactQuery, Space
 from kipu.ports.principal import Principal
+from kipu.wiring import open_manager, open_memory, open_redactor
 from tests.acceptance.memory.conftest import Opened, say, texts
 
 ME = Principal.local()
@@ -85,3 +87,19 @@ async def test_pages_of_a_search_leave_nothing_out(opened: Opened) -> None:
                 break
             query = replace(query, cursor=page.cursor)
         assert found == [f"alpha beta is number {number}" for number in range(11, 0, -1) if number % 4], limit
+
+
+async def test_no_secret_stays_in_what_a_fact_gives_a_value_to(tmp_path: Path) -> None:
+    """A secret in the words before "is" is in no part of memory, as it is in no text of it (C21)."""
+    secret, url = "AKIAZQ3DRSTUVWXY2345", f"sqlite:///{tmp_path}/s.db"
+    async with await open_manager(url, redactor=open_redactor({})) as manager:
+        memory = open_memory(manager, url)
+        session = await manager.open(await manager.create_session(None, {"project": "p"}))
+        text = f"the key {secret} is for prod-1"
+        await memory.add(Space("", "local", "user", "local"), text, principal=ME)
+        await memory.remember(session, text, kind="project_fact", scope=None, seq=1, call_id="c1")
+        assert await texts(memory) == ["the key [redacted:aws-access-key] is for prod-1"] * 2
+        await memory.store.close()
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert files
+    assert [path.name for path in files if secret.lower() in path.read_bytes().decode("latin-1").lower()] == []
