@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
+from kipu.events.normalise import normalise
 from kipu.manager.access import Verb, may
 from kipu.ports.head import Head
 from kipu.ports.principal import Principal
@@ -20,12 +21,27 @@ async def list_heads(store: EventStore, query: SessionQuery, *, principal: Princ
 
     The store finds, the table decides: a role that may not read, or that this version does not know, lists nothing.
     """
-    visible_to = None if principal.is_admin else principal.id
+    query, visible_to = _as_kept(query), None if principal.is_admin else principal.id
     statuses = query.statuses or LISTED_STATUSES
     page = await store.list(replace(query, tenant=principal.tenant, visible_to=visible_to, statuses=statuses))
     keeps_own = (query.key or query.key_prefix or "").startswith(OWN_CHANNEL)
     shown = (head for head in page.items if may(principal, Verb.READ, head=head) and (keeps_own or not _is_own(head)))
     return replace(page, items=tuple(shown))
+
+
+def _as_kept(query: SessionQuery) -> SessionQuery:
+    """Return the query with its values as heads keep them: what was entered is found, and no store is asked for what none has."""
+    kept, _ = normalise(
+        {
+            "owner": query.owner,
+            "key": query.key,
+            "key_prefix": query.key_prefix,
+            "forked_from": query.forked_from,
+            "metadata": dict(query.metadata),
+        }
+    )
+    tags = frozenset(normalise(tag)[0] for tag in query.tags)
+    return replace(query, **kept, tags=tags)
 
 
 def _is_own(head: Head) -> bool:

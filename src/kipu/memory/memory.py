@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from kipu.errors import FactNotFoundError, InputError, InvalidQueryError
 from kipu.events.event import utc_text_us
+from kipu.events.normalise import normalise
 from kipu.manager.manager import SessionManager
 from kipu.manager.session import Session
 from kipu.memory.approved import ApprovedPolicies, narrowed_scope
@@ -250,7 +251,8 @@ class Memory:
     # ---- small things ----------------------------------------------------------------------------------------------
 
     def _redacted(self, text: str) -> str:
-        value, _ = self._manager.writer.redacted(text, path="memory")
+        kept, _ = normalise(text)  # as a log keeps it
+        value, _ = self._manager.writer.redacted(kept, path="memory")
         return str(value)
 
     @staticmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from dataclasses import dataclass, fields
 from urllib.parse import unquote
@@ -10,6 +11,7 @@ from kipu.errors import InvalidSessionKeyError
 
 SCOPES = frozenset({"direct", "group", "thread", "task", "job"})
 MAX_KEY_LENGTH = 1_024
+_HALF = re.compile("[\ud800-\udfff]")
 _RESERVED = frozenset("%:;=/\\ ")
 _NAMED = ("tenant", "agent", "account", "scope", "thread_id", "member")
 
@@ -78,7 +80,9 @@ class SessionKey:
 def arrival_key(*, tenant: str, channel: str, account: str, source_message_id: str, revision: str = "") -> str:
     """Return the idempotency key of a message from outside: the same delivery twice has the same one (C4)."""
     parts = (tenant, channel, account, source_message_id, revision)
-    return "arrival:" + "/".join(part.replace("%", "%25").replace("/", "%2F") for part in parts)
+    # Half a character is written out: no store can keep it, and two ids that differ in it are two messages.
+    escaped = (part.replace("%", "%25").replace("/", "%2F") for part in parts)
+    return "arrival:" + "/".join(_HALF.sub(lambda found: f"%u{ord(found[0]):X}", part) for part in escaped)
 
 
 def _checked(name: str, value: object) -> str:
