@@ -86,7 +86,12 @@ class StoreMove:
             await self._refuse_strangers()
         else:
             self._move = there.move
-        await self._target.set_mark(self._mark("filling", self._names[0]), expected=there)
+        filling = self._mark("filling", self._names[0])
+        await self._target.set_mark(filling, expected=there)
+        if await self._source.mark() == filling:
+            # One store under two names, by a link or another spelling: filled from itself, nobody could write to it again.
+            await self._target.set_mark(there, expected=filling)
+            raise InputError(reason=f"both stores are the same: {self._names[0]} and {self._names[1]}")
         if here is not None:
             await self._source.set_mark(None, expected=here)  # a cut-over that was stopped begins anew
         return "begun"
@@ -227,6 +232,9 @@ async def cancel_move(source: EventStore, target: EventStore | None, *, names: t
     Raises: InputError: it has moved, and the target may have been used since.
     """
     here, there = await source.mark(), None if target is None else await target.mark()
+    if here is not None and here.state == "filling" and here == there:  # one store under two names
+        await source.set_mark(None, expected=here)
+        return True
     if here is not None and here.state == "moved" and (there is None or there.move != here.move):
         raise InputError(
             reason=f"{names[0]} has moved to {names[1]}, which is in use. Move it back the other way round"

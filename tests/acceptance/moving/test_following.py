@@ -15,14 +15,15 @@ from kipu.errors import InputError, MoveStoppedError, SessionErasedError, StoreM
 from kipu.events.conversation import AgentMessageEvent, ToolCallEvent, ToolResultEvent, UserMessageEvent
 from kipu.manager.lifecycle.session_archives import SessionArchives
 from kipu.manager.manager import SessionManager
-from kipu.manager.moving import StoreMove
+from kipu.manager.moving import StoreMove, cancel_move
 from kipu.manager.store_tail import StoreTail
-from kipu.ports.store import EventStore
+from kipu.ports.store import EventStore, StoreMark
 from kipu.stores.host import SystemClock, SystemEntropy, SystemLiveness, this_process_owner
 from kipu.stores.times import iso_from_us
 from kipu.wiring import open_store
 from tests.acceptance.moving.kit import assert_same, ran, until
 from tests.servers import fresh_schema, postgres_url
+from tests.valkey_servers import fresh_prefix, valkey_url
 
 PAIRS = [
     ("sqlite", "postgresql"),
@@ -251,6 +252,26 @@ async def test_a_target_with_sessions_of_its_own_is_not_filled(opened: Opener) -
         async with moving(source, target):
             pass
     assert (await source.mark(), await target.mark()) == (None, None)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "jsonl", "postgresql", "valkey"])
+async def test_a_store_under_two_names_is_not_filled_from_itself(tmp_path: Path, opened: Opener, kind: str) -> None:
+    """Named by a link or with another setting it is refused, and written as before; a mark left by a kill can be taken away (C22)."""
+    (tmp_path / "link").symlink_to(tmp_path)
+    on_server = {"postgresql": fresh_schema(postgres_url()), "valkey": fresh_prefix(valkey_url())}
+    url = on_server.get(kind) or url_of(kind, tmp_path / "a")
+    other = f"{on_server[kind]}&connections=2" if kind in on_server else url_of(kind, tmp_path / "link" / "a")
+    source, target = await opened(url), await opened(other)
+    manager = manager_of(source)
+    chat = await manager.get_or_create("cli:here")
+    with pytest.raises(InputError, match="the same"):
+        async with moving(source, target):
+            pass
+    assert (await source.mark(), await target.mark()) == (None, None)
+    await chat.add_event(UserMessageEvent(content="still here"))
+    await target.set_mark(StoreMark("filling", "a-move", "the://source", holder="killed", since="2026-01-01T00:00:00Z"))
+    assert await cancel_move(source, target, names=("the://source", "the://target"))
+    await chat.add_event(UserMessageEvent(content="here again"))
 
 
 @pytest.fixture
