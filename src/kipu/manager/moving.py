@@ -82,7 +82,7 @@ class StoreMove:
             await self._target.set_mark(None, expected=there)
             return "finished"
         self._refuse_other(there)
-        if there is None:
+        if there is None or there.state == "moved":
             await self._refuse_strangers()
         else:
             self._move = there.move
@@ -100,8 +100,8 @@ class StoreMove:
         return StoreMark(state, self._move, other, holder=self._owner, since=self._now())
 
     def _refuse_other(self, there: StoreMark | None) -> None:
-        if there is None:
-            return
+        if there is None or (there.state == "moved" and there.other == self._names[0]):
+            return  # it is free, or what is to be moved came from there and goes back
         if there.state != "filling" or there.other != self._names[0]:
             refused = refusal(there, own=None, store=self._names[1], claims=True)
             raise refused or InputError(reason="the target moves elsewhere")

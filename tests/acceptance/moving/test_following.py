@@ -77,14 +77,16 @@ async def nothing() -> None:
 
 
 @asynccontextmanager
-async def moving(source: EventStore, target: EventStore) -> AsyncIterator[tuple[StoreMove, StoreTail]]:
+async def moving(
+    source: EventStore, target: EventStore, *, names: tuple[str, str] = ("the://source", "the://target")
+) -> AsyncIterator[tuple[StoreMove, StoreTail]]:
     """Begin a move and copy everything once."""
     owner, clock = this_process_owner("copy"), SystemClock()
     tail = StoreTail(source, target, owner=owner)
     work = StoreMove(
         source,
         target,
-        names=("the://source", "the://target"),
+        names=names,
         tail=tail,
         owner=owner,
         liveness=SystemLiveness(),
@@ -252,6 +254,22 @@ async def test_a_target_with_sessions_of_its_own_is_not_filled(opened: Opener) -
         async with moving(source, target):
             pass
     assert (await source.mark(), await target.mark()) == (None, None)
+
+
+@pytest.mark.parametrize(("one", "other"), [("sqlite", "postgresql"), ("jsonl", "sqlite"), ("postgresql", "jsonl")])
+async def test_a_store_that_has_moved_can_be_moved_back(tmp_path: Path, opened: Opener, one: str, other: str) -> None:
+    """What was written since comes along, and the store that it came from is in use again (C22)."""
+    here, there = await opened(url_of(one, tmp_path / "a")), await opened(url_of(other, tmp_path / "b"))
+    names = await begun(manager_of(here))
+    async with moving(here, there) as (work, _):
+        await work.cut_over(wait_s=1.0)
+    await gone_on(manager_of(there), names)
+    async with moving(there, here, names=("the://target", "the://source")) as (work, _):
+        await work.cut_over(wait_s=1.0)
+    await assert_same(there, here)
+    await manager_of(here).receive("slack:C1", UserMessageEvent(content="here again", source_message_id="m3"))
+    with pytest.raises(StoreMovedError):
+        await manager_of(there).receive("slack:C1", UserMessageEvent(content="too late"))
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "jsonl", "postgresql", "valkey"])
