@@ -6,6 +6,7 @@ import asyncio
 import re
 import sys
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -63,6 +64,43 @@ def test_url_that_cannot_be_taken_apart_is_refused_without_its_password(url: str
     with pytest.raises(StoreUrlError) as failure:
         Address.parse(url)
     assert "s3cret" not in everything_said(failure.value)
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "me:s3cret word@host/db",
+        "me:s3cret%zz@host/db",
+        "me:s3cret%ff@host/db",
+        "me:s3cret@host/db%00",
+        "me\ud800:s3cret@host/db",
+        "me:s3cret@host/db?nonsense=s3cret",
+    ],
+)
+async def test_url_that_the_driver_refuses_is_refused_without_its_password(place: str) -> None:
+    """What the driver cannot take apart is StoreUrlError too, and none of the driver's words, which quote it, are told (PG-2)."""
+    with pytest.raises(StoreUrlError) as failure:
+        await PostgresStore.open(f"postgresql://{place}", liveness=FakeLiveness())
+    told = f"{everything_said(failure.value)} {failure.value.__context__}"
+    assert "s3cret" not in told.replace("nonsense=s3cret", "")  # no setting that anybody knows for a password
+
+
+async def test_database_of_this_machine_needs_no_host_and_its_settings_are_read_as_the_driver_does() -> None:
+    """`postgresql:///database` leads to the server's socket, and a plus in a setting is a plus (PG-1)."""
+    with own_server() as server:
+        await ask(server.url, "ALTER ROLE postgres PASSWORD 'a+b%'")
+        (server.folder / "pg_hba.conf").write_text("local all all scram-sha-256\n")
+        server.control("reload")
+        url = f"postgresql:///postgres?user=postgres&password=a+b%25&host={server.folder}"
+        store = await PostgresStore.open(url, liveness=FakeLiveness())
+        try:
+            await begin(store, "one")
+            assert [text_of(event) for event in await log(store, "one")] == ["begin"]
+            shown = store.describe().url
+        finally:
+            await store.close()
+    assert shown == f"postgresql:///postgres?user=postgres&host={quote(str(server.folder), safe='')}"
+    assert Address.parse(url).shown == Address.parse(shown).shown
 
 
 async def test_server_that_is_not_there_is_told_at_once(tmp_path: Path) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from kipu.errors import StoreUrlError
 
@@ -15,7 +16,7 @@ _OTHERS = {"archive", "vault", "encrypt", "chain", "fields"}
 _SECRET = {"password", "sslpassword", "vault"}  # another database's URL may hold its own password
 MOST_CONNECTIONS = 64
 _PORT = re.compile(r"[^:]*(:\d*)?|\[[^\]]*\](:\d*)?")
-_NOT_TAKEN_APART = (
+NOT_TAKEN_APART = (
     "it cannot be taken apart; in a name or a password / : @ ? # and % are written as %2F %3A %40 %3F %23 %25"
 )
 DEFAULT_SCHEMA, DEFAULT_CONNECTIONS, DEFAULT_TIMEOUT_S = "kipu", 8, 10.0
@@ -52,13 +53,14 @@ class Address:
             StoreUrlError: a value of Kipu's own is not one that it knows.
         """
         try:
+            url.encode()  # half a character is in no name
             parts = urlsplit(url)
-            settings = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
+            settings = dict(_pairs(parts.query))
             shown = _without_password(url)
         except (
             ValueError
         ):  # neither it nor its text is shown: what cannot be taken apart may hold the password anywhere
-            raise StoreUrlError(url="postgresql://…", reason=_NOT_TAKEN_APART) from None
+            raise StoreUrlError(url="postgresql://…", reason=NOT_TAKEN_APART) from None
         own = {name: settings.pop(name) for name in _OWN & set(settings)}
         for name in _OTHERS & set(settings):
             del settings[name]
@@ -70,9 +72,8 @@ class Address:
         schema = own.get("schema", DEFAULT_SCHEMA)
         if not _SCHEMA.fullmatch(schema):
             raise StoreUrlError(url=shown, reason="schema is a name of lower-case letters, digits and _")
-        query = urlencode(settings, quote_via=quote)
         return cls(
-            urlunsplit(("postgresql", parts.netloc, parts.path, query, "")),
+            _joined("postgresql", parts.netloc, parts.path, settings.items()),
             shown,
             schema,
             int(_number(own, "connections", DEFAULT_CONNECTIONS, most=MOST_CONNECTIONS, url=shown)),
@@ -89,8 +90,19 @@ def _without_password(url: str) -> str:
     if not all(_PORT.fullmatch(one) for one in host.split(",")) or "@" in user or "@" in parts.path or parts.fragment:
         raise ValueError(url)
     shown = f"{user.split(':')[0]}@{host}" if at else host
-    settings = [(name, value) for name, value in parse_qsl(parts.query) if name not in _SECRET]
-    return urlunsplit((parts.scheme, shown, parts.path, urlencode(settings, quote_via=quote), ""))
+    settings = [(name, value) for name, value in _pairs(parts.query) if name not in _SECRET and value]
+    return _joined(parts.scheme, shown, parts.path, settings)
+
+
+def _pairs(query: str) -> list[tuple[str, str]]:
+    """Return the settings as the driver reads them: a plus is a plus. Raises: ValueError."""
+    return parse_qsl(query.replace("+", "%2B"), keep_blank_values=True, strict_parsing=bool(query))
+
+
+def _joined(scheme: str, place: str, path: str, settings: Iterable[tuple[str, str]]) -> str:
+    """Return a URL that keeps its two slashes also where no host is named: a database of this machine, by its socket."""
+    query = urlencode(list(settings), quote_via=quote)
+    return f"{scheme}://{place}{path}{'?' if query else ''}{query}"
 
 
 def _number(own: dict[str, str], name: str, default: float, *, most: float, url: str) -> float:

@@ -16,13 +16,12 @@ from typing import Any, TypeAlias, TypeVar, cast
 
 import psycopg
 import psycopg.errors
-from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from kipu.errors import StoreClosedError, StoreUnavailableError
 from kipu.stores.postgres.address import Address
 from kipu.stores.postgres.failures import TRY_AGAIN, is_lost, translated
-from kipu.stores.postgres.primary import Primary
+from kipu.stores.postgres.primary import Primary, driver_settings
 from kipu.stores.under_way import UnderWay
 
 T = TypeVar("T")
@@ -191,7 +190,7 @@ def connection_settings(address: Address) -> dict[str, Any]:
 
     A pooler between cannot keep what is set for a connection, so with `prepare=off` nothing is.
     """
-    given = conninfo_to_dict(address.driver_url)
+    given = driver_settings(address)
     settings: dict[str, Any] = {"autocommit": True, "prepare_threshold": 1 if address.prepare else None}
     settings |= {name: value for name, value in _DEFAULTS.items() if name not in given}
     if address.prepare:

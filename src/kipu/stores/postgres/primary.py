@@ -6,13 +6,15 @@ a new timeline, so of servers of one system the one with the newest timeline is 
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import psycopg
 import psycopg.errors
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from kipu.stores.postgres.address import Address
+from kipu.errors import StoreUrlError
+from kipu.stores.postgres.address import NOT_TAKEN_APART, Address
 
 _WHO = (
     "SELECT (SELECT system_identifier FROM pg_control_system())::text, CASE WHEN pg_is_in_recovery() THEN 0"
@@ -20,15 +22,26 @@ _WHO = (
 )
 # An engine of another make, or a role that may not ask: then nobody can tell.
 _UNTOLD = (psycopg.errors.UndefinedFunction, psycopg.errors.FeatureNotSupported, psycopg.errors.InsufficientPrivilege)
+_UNKNOWN = re.compile(r'invalid URI query parameter: "(?P<name>\w+)"')
 _STANDBY = 0
 _READING = {"standby", "prefer-standby", "read-only", "any"}
+
+
+def driver_settings(address: Address) -> dict[str, Any]:
+    """Return what the URL says to the driver. Raises: StoreUrlError, without the driver's own words, which may quote the password."""
+    try:
+        return dict(conninfo_to_dict(address.driver_url))
+    except (psycopg.Error, ValueError) as error:
+        found = _UNKNOWN.match(str(error))
+    reason = f"the driver knows no setting {found['name']!r}" if found else NOT_TAKEN_APART
+    raise StoreUrlError(url=address.shown, reason=reason)
 
 
 class Primary:
     """Remember which server was seen to be primary, and refuse those that are not, or no more."""
 
     def __init__(self, address: Address) -> None:
-        self._given: dict[str, Any] = dict(conninfo_to_dict(address.driver_url))
+        self._given = driver_settings(address)
         self._system: str | None = None
         self._timeline = _STANDBY
         self._found: dict[str, int] = {}  # the timeline on which each place was when it was last asked
