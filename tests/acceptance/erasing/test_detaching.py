@@ -188,3 +188,18 @@ async def test_a_detached_fork_s_export_comes_back(url: str, home: Path) -> None
         there = await target.open(child.session_id)
         assert (await seen(there))["windows"] == (await seen(here))["windows"]
         assert (there.head.base_seq, there.head.forked_from, there.head.owner) == (0, None, here.head.owner)
+
+
+async def test_a_fork_from_before_the_first_message_knows_nothing_of_it(url: str, home: Path) -> None:
+    """Neither its title nor its head holds what its parent said after the fork, so that erasing the parent takes it (C11, C20)."""
+    word = canary()
+    async with await open_manager(url) as manager:
+        parent = await manager.get_or_create("cli:parent")
+        await say(parent, word)
+        early, late = await parent.fork(1), await parent.fork(3)
+        assert late.title == f"{word} (fork)"
+        assert (await early.fork()).head.first_text is None
+        await manager.erase_session(late.session_id)
+        await manager.erase_session(parent.session_id, detach=True)
+        assert early.title == f"{parent.session_id} (fork)"
+    assert files_with(home, [word]) == {}
