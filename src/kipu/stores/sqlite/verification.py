@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from contextlib import suppress
 
 import apsw
 
@@ -32,7 +33,11 @@ def verify(connection: apsw.Connection, session_id: str | None, *, store: str) -
 
 def _pages(connection: apsw.Connection) -> Iterator[Damage]:
     try:
-        for (line,) in connection.execute(f"PRAGMA integrity_check({_MAX_PAGE_REPORTS})").fetchall():
+        with connection:  # one state of the file for both questions
+            with suppress(apsw.Error):  # asked itself, the search index forgets how it was when it was last looked at
+                connection.execute("SELECT rowid FROM search LIMIT 1").fetchall()
+            lines = connection.execute(f"PRAGMA integrity_check({_MAX_PAGE_REPORTS})").fetchall()
+        for (line,) in lines:
             if line != "ok":
                 yield Damage(None, "page", "database", detail=str(line))
     except (apsw.CorruptError, UnicodeDecodeError) as error:

@@ -8,7 +8,7 @@ import apsw
 import pytest
 
 from kipu.errors import StoreCorruptError
-from kipu.ports.store import SessionQuery
+from kipu.ports.store import IndexEntry, SessionQuery
 from tests.unit.stores.sqlite.kit import begin, opened, record
 
 
@@ -97,3 +97,13 @@ async def test_events_around_a_broken_page_are_read(tmp_path: Path) -> None:
         assert 32 not in seqs
         assert len(seqs) >= 55
         assert {d.reason for d in await store.verify()} >= {"page", "checksum"}
+
+
+async def test_verify_finds_nothing_in_an_index_that_changed_since_it_looked(tmp_path: Path) -> None:
+    """A store that is looked over again and again while texts are indexed is never told to be damaged (A53, C16)."""
+    async with opened(tmp_path) as store:
+        await begin(store)
+        for number in range(40):
+            seq = (await store.append("one", [record(f"text {number}")])).first_seq
+            await store.index([IndexEntry("one", seq, ("text", f"number{number}"))], indexed={"one": seq})
+            assert await store.verify() == [], number
