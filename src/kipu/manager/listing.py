@@ -21,7 +21,8 @@ async def list_heads(store: EventStore, query: SessionQuery, *, principal: Princ
 
     The store finds, the table decides: a role that may not read, or that this version does not know, lists nothing.
     """
-    query, visible_to = _as_kept(query), None if principal.is_admin else principal.id
+    query = _as_kept(query)
+    visible_to = None if principal.is_admin else principal.id
     statuses = query.statuses or LISTED_STATUSES
     page = await store.list(replace(query, tenant=principal.tenant, visible_to=visible_to, statuses=statuses))
     keeps_own = (query.key or query.key_prefix or "").startswith(OWN_CHANNEL)
