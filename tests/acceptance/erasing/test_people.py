@@ -121,3 +121,19 @@ async def test_a_killed_erasure_of_a_person_is_finished(url: str, home: Path, at
         assert {"b1": await exported(manager, "b1")} == others
         assert [receipt.kind for receipt in receipts] == ["person"]
     assert files_with(home, marks) == {}
+
+
+@pytest.mark.parametrize("name", ["x" * 1500, "tab\tbed", "   "], ids=["long", "control", "blank"])
+async def test_a_person_whose_name_is_in_no_key_can_be_erased(home: Path, name: str) -> None:
+    """An erasure ends, and none is left to be finished, whatever the owner's name; such a person has no proposals (B58, C20)."""
+    url, person, mark = f"sqlite:///{home}/store/sessions.db", Principal(name), canary()
+    async with await open_manager(url) as manager:
+        for session_id in ("one", "two"):
+            await manager.create_session(session_id, principal=person)
+            await manager.save_event(session_id, UserMessageEvent(content=mark), principal=person)
+        assert await manager.delete_session("one", principal=person)
+        receipt = await manager.erase_person(person, principal=person)
+        assert receipt.sessions == ("two",)
+    async with await open_manager(url) as manager:
+        assert manager.finished == []
+        assert files_with(home, [mark]) == {}

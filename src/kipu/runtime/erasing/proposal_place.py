@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kipu.errors import InvalidSessionKeyError
 from kipu.events.boundary import NoteEvent, SessionInitEvent
 from kipu.events.event import SessionEvent
 from kipu.manager.access import owner_of
@@ -41,8 +42,8 @@ class ProposalPlace:
     async def plan(self, head: Head, *, store: EventStore) -> Facts | None:
         """Return whose ledger it is; None where that person has none, or this is it."""
         owner = owner_of(head)
-        key = str(ledger_key(owner))
-        if head.key == key or await store.resolve(key) is None:
+        key = _key(owner.tenant, owner.id)
+        if key is None or head.key == key or await store.resolve(key) is None:
             return None
         return {"tenant": owner.tenant, "owner": owner.id}
 
@@ -79,8 +80,9 @@ class ProposalPlace:
 
     async def _ledgers(self, tenant: str, owner: str) -> AsyncIterator[Head]:
         """Yield the person's ledger, and those that lost its key to a newer one; an imported session is none."""
-        query = SessionQuery(tenant=tenant, owner=owner, key=str(ledger_key(Principal(owner, tenant))), limit=100)
-        while True:
+        key = _key(tenant, owner)
+        query = SessionQuery(tenant=tenant, owner=owner, key=key, limit=100)
+        while key is not None:
             page = await self._manager.store.list(query)
             for head in page.items:
                 if head.origin is None:
@@ -135,6 +137,14 @@ class ProposalPlace:
         async with SessionLock(manager.store, session_id, owner=f"{manager.owner}.proposals") as lock:
             if lock.lease is not None:
                 await manager.store.erase(session_id, lease=lock.lease)
+
+
+def _key(tenant: str, owner: str) -> str | None:
+    """Return the key of the person's ledger; None for a name that is in no key, long or of control characters: it has none."""
+    try:
+        return str(ledger_key(Principal(owner, tenant)))
+    except InvalidSessionKeyError:
+        return None
 
 
 def _rests_on(proposal: Proposal, session_id: str) -> bool:
