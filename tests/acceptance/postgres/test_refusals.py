@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import random
+import string
 from contextlib import AsyncExitStack, suppress
 
 import pytest
 
-from kipu.errors import StoreReadOnlyError, StoreUnavailableError, StoreUrlError
+from kipu.errors import InputError, StoreReadOnlyError, StoreUnavailableError, StoreUrlError
 from kipu.ports.head import HeadPatch
 from kipu.ports.store import Appended, EventStore, IndexEntry
 from kipu.stores.postgres.address import Address
@@ -191,3 +193,14 @@ async def test_server_says_less_than_is_asked_of_it() -> None:
         async with opened(f"{url}&durability=fsync") as store:
             assert store.describe().durability == "fsync"
             assert "no standby is waited for" in store.describe().loss_window
+
+
+async def test_what_is_longer_than_an_index_takes_is_said_to_be_so() -> None:
+    """A retry's key of some kilobytes that do not compress is InputError, not a server that is to be waited for (B25, PG-27)."""
+    chance = random.Random(7)
+    key = "".join(chance.choices(string.ascii_letters + string.digits, k=9000))
+    async with opened(fresh_schema(postgres_url())) as store:
+        await begin(store, "one")
+        with pytest.raises(InputError, match="cannot keep"):
+            await store.append("one", [record("two")], idempotency_key=key)
+        assert (await store.append("one", [record("two")])).first_seq == 2

@@ -49,7 +49,7 @@ def translate(error: Exception, *, store: str) -> KipuError | None:
         return StoreUnavailableError(store=store, reason="every connection is in use, or none can be made")
     if isinstance(error, PoolClosed):
         return StoreClosedError(store=store)
-    if isinstance(error, psycopg.DataError):
+    if isinstance(error, (psycopg.DataError, errors.ProgramLimitExceeded)):  # no key of an index is longer than 2.7 kB
         return InputError(reason=f"the server cannot keep it: {_text(error)}")
     if isinstance(error, errors.QueryCanceled):
         return StoreUnavailableError(store=store, reason="the server took longer than statement_timeout_s")
