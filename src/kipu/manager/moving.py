@@ -145,9 +145,9 @@ class StoreMove:
         or this is interrupted before the source says `moved`, the source is in use as before. Raises: MoveStoppedError.
         """
         await self._catch_up(leave_out=leave_out)
-        await self._source.set_mark(leaving := self._mark("leaving", self._names[1]))
-        said = leaving
+        said = leaving = self._mark("leaving", self._names[1])
         try:
+            await self._source.set_mark(leaving)  # cancelled, it may stand all the same
             await self._wait_for_turns(wait_s)
             await self._catch_up(leave_out=leave_out)
             said = replace(leaving, state="closed")

@@ -20,6 +20,7 @@ from kipu.manager.store_tail import StoreTail
 from kipu.ports.store import EventStore, StoreMark
 from kipu.stores.host import SystemClock, SystemEntropy, SystemLiveness, this_process_owner
 from kipu.stores.times import iso_from_us
+from kipu.stores.wrapper import WrappedStore
 from kipu.wiring import open_store
 from tests.acceptance.moving.kit import assert_same, ran, until
 from tests.servers import fresh_schema, postgres_url
@@ -70,6 +71,22 @@ async def _marked(store: EventStore) -> None:
     """Wait until the store says that it moves."""
     while await store.mark() is None:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
+
+
+class _CancelledAtMark(WrappedStore):
+    """Set a mark of this state, and tell whoever set it only that they were cancelled meanwhile."""
+
+    def __init__(self, inner: EventStore, state: str) -> None:
+        super().__init__(inner)
+        self.state = state
+        self.was_set = False
+
+    async def set_mark(self, mark: StoreMark | None, *, expected: StoreMark | None = None) -> None:
+        """Set it, seen through."""
+        await self.inner.set_mark(mark, expected=expected)
+        if mark is not None and mark.state == self.state:
+            self.was_set = True
+            raise asyncio.CancelledError
 
 
 async def nothing() -> None:
@@ -242,6 +259,20 @@ async def test_a_move_that_is_interrupted_leaves_the_source_in_use(tmp_path: Pat
         with pytest.raises(asyncio.CancelledError):
             await moved
         assert await source.mark() is None
+    await manager.receive("cli:x", UserMessageEvent(content="still here"))
+
+
+@pytest.mark.parametrize("state", ["leaving", "closed"])
+async def test_a_move_that_is_interrupted_as_a_mark_is_set_takes_it_away(opened: Opener, state: str) -> None:
+    """A change is seen through when its caller is cancelled: Ctrl-C at that moment leaves the source in use too (C22)."""
+    source, target = _CancelledAtMark(await opened("memory://"), state), await opened("memory://")
+    manager = manager_of(source)
+    await manager.receive("cli:x", UserMessageEvent(content="before"))
+    async with moving(source, target) as (work, _):
+        with pytest.raises(asyncio.CancelledError):
+            await work.cut_over(wait_s=1.0)
+    assert source.was_set
+    assert await source.mark() is None
     await manager.receive("cli:x", UserMessageEvent(content="still here"))
 
 
