@@ -115,6 +115,7 @@ def test_chat_on_a_terminal_from_first_message_to_resume(kipu: CommandLine, star
     terminal.wait_for("you are in the fork now")
     terminal.type("forget about it")
     terminal.wait_for("I understood your message 2")
+    terminal.wait_until_gone("working")
     terminal.type("/rewind")
     terminal.wait_for("went back to event")
     terminal.type("how many messages?")

@@ -97,7 +97,9 @@ class StdioProcess:
         if transport is not None:
             with suppress(PermissionError):
                 transport.close()
-        return self.exit_code is not None and not self._group(0) and not strays
+        if is_gone := not self._group(0):
+            await self.exited(grace_s)  # it was waited for, of which the thread that did so tells the loop in a moment
+        return is_gone and not strays
 
     async def _wait(self, seconds: float, strays: Sequence[int] = ()) -> None:
         """Wait until none is left. Not `Process.wait`: that waits for the pipes, which a grandchild may hold."""
