@@ -19,7 +19,7 @@ from kipu.manager.session import Session
 from kipu.ports.principal import Principal
 from kipu.ports.tool import JsonObject, ToolContext, ToolPreview, ToolResult, ToolSpec
 from kipu.runtime.orchestrator import Orchestrator
-from kipu.runtime.turns.ancestry import CHANNEL, MAX_DEPTH, PARENT, TOOL, bond_of, helper_key
+from kipu.runtime.turns.ancestry import CHANNEL, MAX_DEPTH, PARENT, TOOL, bond_of, end_task, helper_key
 from kipu.runtime.turns.session_turns import SessionTurns
 from kipu.runtime.turns.spending import spent_from_json
 from kipu.runtime.turns.turn_control import HANDOVER, TurnControl
@@ -93,7 +93,9 @@ class DelegateTool:
         except asyncio.CancelledError:
             # The child's turn is not cancelled but told to end, so that its history is closed in order.
             control.stop(HANDOVER if context.is_handover() else "stop")
-            await self._stop_elsewhere(child, owner, control)
+            if control.mode != HANDOVER:  # else both are taken up again
+                with suppress(KipuError):
+                    await end_task(child, context.call_id, principal=owner)
             await asyncio.gather(work, return_exceptions=True)
             raise
         if finished is None:
@@ -101,18 +103,20 @@ class DelegateTool:
         return _result(task, finished)
 
     async def withdraw(self, arguments: JsonObject, context: ToolContext) -> ToolResult:
-        """Stop the child of a call that waits for a person, and return what it had."""
+        """Stop the child of a call that nobody waits for any more, and return what it had."""
         owner = owner_of(self._parent.head)
         child_id = await self._manager.resolve(helper_key(context.call_id), principal=owner)
         if child_id is None:
             return ToolResult("The helper is gone.", True, "cancelled")
-        child, control = await self._manager.open(child_id, principal=owner), TurnControl()
+        child = await self._manager.open(child_id, principal=owner)
         task = _TaskTurn(child, owner)
-        await self._stop_elsewhere(child, owner, control)
         finished = None
-        with suppress(TimeoutError, CallParkedError):
-            async with asyncio.timeout(WITHDRAW_S):
-                finished = await self._until_finished(task, control)
+        if await end_task(child, context.call_id, principal=owner):
+            with suppress(TimeoutError, CallParkedError):
+                async with asyncio.timeout(WITHDRAW_S):
+                    finished = await self._until_finished(task, TurnControl())
+        else:
+            finished = await task.finished()
         if finished is None:
             return ToolResult(f"The helper is to stop. [helper session {child_id}]", True, "cancelled")
         return _result(task, finished)
@@ -186,13 +190,6 @@ class DelegateTool:
         head = await self._manager.store.head(child.session_id)
         now = utc_text_us(self._manager.now_us())
         return head is not None and head.due_at is not None and head.due_at <= now
-
-    async def _stop_elsewhere(self, child: Session, owner: Principal, control: TurnControl) -> None:
-        """Ask whoever runs the child's turn to end it; where this process only hands over, both are taken up again."""
-        await child.refresh()
-        if control.mode != HANDOVER and child.head.open_turn is not None:
-            with suppress(KipuError):
-                await child.add_event(StopRequestedEvent(turn_id=child.head.open_turn), principal=owner)
 
 
 _LOOK_AGAIN_S = 1.0  # a lease that another process lost is news that no event brings

@@ -6,15 +6,18 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from kipu.errors import SessionNotFoundError
-from kipu.events.turn import ApprovalDecisionEvent
+from kipu.errors import ConflictError, SessionNotFoundError
+from kipu.events.conversation import UserMessageEvent
+from kipu.events.event import SessionEvent
+from kipu.events.turn import ApprovalDecisionEvent, MessageSettledEvent, StopRequestedEvent
 from kipu.manager.access import owner_of
 from kipu.manager.manager import SessionManager
 from kipu.manager.session import Session
 from kipu.ports.head import Head
+from kipu.ports.principal import Principal
 from kipu.runtime.turns.spending import Spent, TurnLimits, narrowed_limits
 from kipu.runtime.turns.turn_budget import Budget, SpentSum
-from kipu.runtime.turns.turn_run import FollowedTurn
+from kipu.runtime.turns.turn_run import FollowedTurn, read_story
 from kipu.session.key import SessionKey
 from kipu.session.turn_story import OpenCall, TurnStory
 
@@ -60,6 +63,34 @@ async def helper_session(manager: SessionManager, call: OpenCall, *, parent: Hea
     with suppress(SessionNotFoundError):  # erased meanwhile
         return await manager.open(helper_id, principal=owner)
     return None
+
+
+async def end_task(helper: Session, call_id: str, *, principal: Principal) -> bool:
+    """Ask for the end of what a helper does for a call, and return whether there is a turn of it to wait for.
+
+    The turn that took its task is to stop; a task that no turn took is taken back. Other turns of the session go on.
+    """
+    while True:
+        await helper.refresh()
+        head, last_seq = helper.head, helper.history.last_seq
+        consumes = (await read_story(helper)).consumes
+        messages = await helper.history.reader.at([*head.waiting, *consumes])
+        tasks = [
+            seq
+            for seq, item in messages.items()
+            if isinstance(item.event, UserMessageEvent) and item.event.source_message_id == call_id
+        ]
+        if not tasks:
+            return False
+        runs = head.open_turn is not None and tasks[0] in consumes
+        if runs and head.stop == head.open_turn:
+            return True
+        event: SessionEvent = MessageSettledEvent(seqs=tasks[:1], reason="cancelled")
+        if runs:
+            event = StopRequestedEvent(turn_id=head.open_turn or "")
+        with suppress(ConflictError):  # else a turn took it just now, or ended: look again
+            await helper.add_event(event, principal=principal, expected_seq=last_seq)
+            return runs
 
 
 class Ancestry:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -19,7 +20,7 @@ from kipu.ports.principal import Principal
 from kipu.runtime.messages.outbound import ROLLBACK_REFUSED_NOTE
 from kipu.runtime.messages.waiting import waiting_arrivals
 from kipu.runtime.orchestrator import Orchestrator
-from kipu.runtime.turns.ancestry import tell_parents, why_on
+from kipu.runtime.turns.ancestry import end_task, helper_session, tell_parents, why_on
 from kipu.runtime.turns.quarantine import Quarantine
 from kipu.runtime.turns.tool_step import closing_events
 from kipu.runtime.turns.turn_control import HANDOVER, TurnControl
@@ -128,7 +129,16 @@ class SessionTurns:
                     logger.exception("session %s: turn %s failed", self._session.session_id, turn.id)
                 turn.outcome, turn.error = "failed", _said(error)
                 story = await read_story(self._session)
+                await self._end_helpers(story)
                 await turn.add_events(closing_events(story.open_calls))
+
+    async def _end_helpers(self, story: TurnStory) -> None:
+        """Tell the helpers of calls that end without their agent to stop: whoever has their sessions does."""
+        for call in story.open_calls:
+            with suppress(KipuError):  # the turn is to end, and its calls with it
+                helper = await helper_session(self._manager, call, parent=self._session.head)
+                if helper is not None:
+                    await end_task(helper, call.id, principal=self._principal)
 
     async def _undoing(self) -> Sequence[SessionEvent]:
         """Return what undoes the turn that is about to end, if somebody asked for that.

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from itertools import groupby
+from types import MappingProxyType
 from typing import Any
 
 from kipu.errors import ConflictError, TurnStoppedError
 from kipu.events.conversation import ToolResultEvent
 from kipu.events.event import SessionEvent
 from kipu.events.turn import ApprovalDecisionEvent
+from kipu.ports.tool import JsonObject
 from kipu.runtime.turns.approval_gate import DENIED, ApprovalGate, Verdict
 from kipu.runtime.turns.tool_execution import ToolExecution
 from kipu.runtime.turns.turn_run import TurnRun
@@ -68,10 +70,11 @@ class ToolStep:
 
     async def close(self, run: TurnRun) -> None:
         """End every open call of a stopped turn as cancelled, and what was asked about them as denied."""
+        used: dict[str, JsonObject | None] = {}
         for call in run.story.open_calls:
-            if call.parks or call.id in run.parked:
-                await self._execution.withdraw(run, call)
-        events = closing_events(run.story.open_calls)
+            if call.starts:  # by a process that did not live to end it, too
+                used[call.id] = (await self._execution.withdraw(run, call)).usage
+        events = closing_events(run.story.open_calls, used=used)
         if events:
             await run.add(*events)
 
@@ -179,13 +182,18 @@ def _refusal(call: OpenCall, verdict: Verdict) -> ToolResultEvent:
     )
 
 
-def closing_events(calls: Sequence[OpenCall]) -> list[SessionEvent]:
-    """Return what ends these calls with their turn: each one cancelled, and what was asked about it denied."""
-    return [
-        event
-        for call in calls
-        for event in (*_denial(call, by="the end of its turn"), _synthetic(call, CANCELLED_TEXT, "cancelled"))
-    ]
+def closing_events(
+    calls: Sequence[OpenCall], *, used: Mapping[str, JsonObject | None] = MappingProxyType({})
+) -> list[SessionEvent]:
+    """Return what ends these calls with their turn: each one cancelled, and what was asked about it denied.
+
+    `used` says by a call's id what it has spent.
+    """
+    events: list[SessionEvent] = []
+    for call in calls:
+        cancelled = _synthetic(call, CANCELLED_TEXT, "cancelled").model_copy(update={"usage": used.get(call.id)})
+        events += [*_denial(call, by="the end of its turn"), cancelled]
+    return events
 
 
 def _denial(call: OpenCall, *, by: str) -> list[SessionEvent]:
