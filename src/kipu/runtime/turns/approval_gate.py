@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal, Protocol
 
+from kipu.events.normalise import normalise
 from kipu.events.turn import ApprovalRequestEvent
 from kipu.ports.principal import Principal
 from kipu.ports.tool import JsonObject, Tool, ToolContext, ToolSpec
@@ -183,5 +184,5 @@ async def _preview(tool: Tool, arguments: JsonObject, context: ToolContext) -> d
     try:
         preview = await tool.preview(arguments, context)
     except Exception as error:  # noqa: BLE001 - a person is asked all the same
-        return {"summary": f"{tool.spec.name}: {error}"}
+        return {"summary": f"{tool.spec.name}: {normalise(error)[0]}"}
     return {"summary": preview.summary, **({"diff": preview.diff} if preview.diff else {})}

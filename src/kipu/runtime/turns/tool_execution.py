@@ -19,6 +19,7 @@ from kipu.errors import (
     WorkspaceError,
 )
 from kipu.events.conversation import ToolResultEvent, ToolStartedEvent
+from kipu.events.normalise import normalise
 from kipu.ports.principal import Principal
 from kipu.ports.store import EventStore
 from kipu.ports.tool import JsonObject, ParkingTool, Tool, ToolContext, ToolResult
@@ -133,11 +134,11 @@ class ToolExecution:
             raise
         except Exception as error:  # the turn is to end, whatever becomes of the rest
             logger.warning("what %s left behind could not be ended", tool.spec.name, exc_info=error)
-            return ToolResult(str(error), is_error=True)
+            return ToolResult(_said(error), is_error=True)
 
     async def _bounded(self, run: TurnRun, tool: Tool, arguments: JsonObject, context: ToolContext) -> ToolResult:
         """Return the result within the tool's time, or when the turn is stopped, end the tool and raise TurnStoppedError."""
-        work = asyncio.ensure_future(tool.run(arguments, context))
+        work = asyncio.ensure_future(_ran(tool, arguments, context))
         stopped = asyncio.ensure_future(run.control.wait())
         bounds = [bound for bound in (tool.spec.timeout_s, self._remaining_s()) if bound is not None]
         timeout_s = min(bounds, default=None)
@@ -191,21 +192,54 @@ def _not_run(call: OpenCall, text: str) -> ToolResultEvent:
     )
 
 
+async def _ran(tool: Tool, arguments: JsonObject, context: ToolContext) -> ToolResult:
+    """Run the tool. An exit that it asks for ends the call: in a task it would end this process, with every other session's turn."""
+    try:
+        return await tool.run(arguments, context)
+    except SystemExit as error:
+        return _fault(tool, error)
+
+
 def _outcome(tool: Tool, work: asyncio.Future[ToolResult]) -> ToolResult:
     """Return what the tool gave, its own fault as an error result: only the log's failures end a turn."""
     if work.cancelled():
         return ToolResult(f"{tool.spec.name} ended itself without a result.", is_error=True, error_info="fault")
     error = work.exception()
     if error is None:
-        return work.result()
+        return _as_declared(work.result())
     is_log = isinstance(error, LeaseLostError | StoreError) and not isinstance(error, _NOT_THE_LOG)
-    if is_log or not isinstance(error, Exception):
+    if is_log or isinstance(error, KeyboardInterrupt):
         raise error
     if isinstance(error, CallParkedError) and isinstance(tool, ParkingTool):
         raise error
+    return _fault(tool, error)
+
+
+def _fault(tool: Tool, error: BaseException) -> ToolResult:
+    """Return what a tool raised as its result, also what is no `Exception`, such as a panic of a library in Rust."""
     if not isinstance(error, KipuError):
         logger.warning("tool %s failed", tool.spec.name, exc_info=error)
-    return ToolResult(f"{tool.spec.name} failed: {type(error).__name__}: {error}", is_error=True, error_info="fault")
+    said = f"{tool.spec.name} failed: {type(error).__name__}: {_said(error)}"
+    return ToolResult(said, is_error=True, error_info="fault")
+
+
+def _said(error: BaseException) -> str:
+    """Return an error's text, whatever making that text raises."""
+    return str(normalise(error)[0])
+
+
+def _as_declared(result: object) -> ToolResult:
+    """Return a tool's result with each part as an event keeps it: the call may have had its effect, and that is told."""
+    if not isinstance(result, ToolResult):
+        return ToolResult(result)
+    word = result.error_info
+    return ToolResult(
+        result.content,
+        is_error=bool(result.is_error),
+        error_info=None if word is None else str(normalise(word)[0]),
+        pinned=bool(result.pinned),
+        usage=result.usage if isinstance(result.usage, Mapping) else None,
+    )
 
 
 def _with_notice(content: Any, arguments: JsonObject) -> Any:
