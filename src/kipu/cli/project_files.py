@@ -93,6 +93,7 @@ class ProjectFiles:
         from kipu.runtime.mcp.server_config import parse_mcp_servers
         from kipu.runtime.policy.policy_rule import parse_rules
         from kipu.runtime.policy.tool_policy import PolicyLayer
+        from kipu.runtime.turns.spending import checked_limits
 
         source = str(project.folder / SETTINGS_FILE)
         said = _toml(project.settings, source)
@@ -103,10 +104,13 @@ class ProjectFiles:
             servers = parse_mcp_servers(
                 {"mcp": said.get("mcp", {}), **more}, environment=self._environment, source=str(project.folder)
             )
+        limits = said.get("limits")
+        if limits is not None:
+            checked_limits(limits, source=source)  # said with the file's name, before a session's are laid over them
         return ProjectSettings(
             policy=(PolicyLayer("project", rules, narrows_only=not is_trusted),) if rules else (),
             servers=servers,
-            limits=said.get("limits"),
+            limits=limits,
         )
 
 

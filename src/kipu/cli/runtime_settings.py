@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from kipu.runtime.policy.tool_policy import PolicyLayer
     from kipu.runtime.runtime import Runtime
     from kipu.runtime.sandbox.opening import SandboxChoice
-    from kipu.runtime.turns.spending import TurnLimits
     from kipu.runtime.workspaces.place import WorkspacesMode
 
 ORGANISATION_FILE = Path("/etc/kipu/config.toml")
@@ -68,6 +66,7 @@ def agent_settings(settings: Settings, *, store_url: str, environment: Mapping[s
     from kipu.runtime.erasing.history_place import state_folder
     from kipu.runtime.instructions import default_workspaces_folder
     from kipu.runtime.mcp.server_config import parse_mcp_servers
+    from kipu.runtime.turns.spending import TurnLimits, checked_limits
 
     source = str(settings.path)
     return AgentSettings(
@@ -77,7 +76,7 @@ def agent_settings(settings: Settings, *, store_url: str, environment: Mapping[s
         credentials=_credentials(settings.table("credentials"), environment, source),
         sandbox=cast("SandboxChoice", settings["sandbox"]),
         has_network=settings["network"] == "true",
-        limits=_limits(settings.table("limits"), source),
+        limits=TurnLimits(**checked_limits(settings.table("limits"), source=source)),
         own_places=(*own_places(settings, store_url), state_folder(environment)),
         project=project_files(settings, environment).settings_for,
         workspaces_mode=cast("WorkspacesMode", settings["workspaces"]),
@@ -159,15 +158,3 @@ def _expanded(text: str, environment: Mapping[str, str], where: str) -> str:
         return environment[match[1]]
 
     return _VARIABLE.sub(value, text)
-
-
-def _limits(table: Mapping[str, Any], source: str) -> TurnLimits:
-    from kipu.runtime.turns.spending import TurnLimits
-
-    known = {each.name for each in fields(TurnLimits)}
-    for name, value in table.items():
-        if name not in known:
-            raise ConfigurationError(reason=f"limits in {source} has no {name!r}; it has {', '.join(sorted(known))}")
-        if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
-            raise ConfigurationError(reason=f"limits.{name} in {source} is {value!r:.80}, not a number above 0")
-    return TurnLimits(**table)

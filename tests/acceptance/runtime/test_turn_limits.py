@@ -1,4 +1,4 @@
-"""Limits that cut an answer while it comes: nothing streams for ever, and what came is kept."""
+"""Limits: they cut an answer while it comes, and what came is kept; one that bounds nothing is none that was meant."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from kipu.errors import ModelUnavailableError
 from kipu.events.conversation import AgentMessageEvent, ToolResultEvent
 from kipu.events.turn import TurnFinishedEvent
 from kipu.ports.model import ModelUsage
+from kipu.runtime.agent_builder import AgentSettings, ProjectSettings
+from kipu.runtime.messages.inbound import InboundEvent
 from kipu.runtime.turns.spending import TurnLimits
 from kipu.testing.scripted_model import ScriptedCall, ScriptedModelClient, ScriptedReply
-from kipu.wiring import open_manager
+from kipu.wiring import open_manager, open_runtime
 from tests.acceptance.runtime.fakes import FunctionTool, of_type, runtime, until
 
 GPT = {"provider": "openai", "model": "gpt-4o"}
@@ -107,3 +109,32 @@ async def test_time_of_a_crashed_process_counts(tmp_path: Path) -> None:
         assert finished.outcome == "failed"
         assert again.requests == []
         assert len(await of_type(session, ToolResultEvent)) == 1
+
+
+@pytest.mark.parametrize("whose", ["session", "project"])
+@pytest.mark.parametrize(
+    "limits",
+    [{"max_cost_usd": "0.50"}, {"max_steps": True}, {"max_seconds": -1}, {"max_tokens": [1]}, ["max_steps"], 5],
+    ids=repr,
+)
+async def test_limit_that_bounds_nothing_is_said_before_the_model_is_asked(
+    tmp_path: Path, limits: Any, whose: str
+) -> None:
+    """What is written as a limit and cannot be one fails the turn with its name, and is not taken for none (A72, B37)."""
+    model = ScriptedModelClient(["never asked"])
+    project = ProjectSettings(limits=limits if whose == "project" else None)
+    settings = AgentSettings(tmp_path / "work", sandbox="off", project=lambda _record: project)
+    async with (
+        await open_manager("memory://") as manager,
+        open_runtime(manager, settings=settings, open_model=lambda _name: model) as run,
+    ):
+        kept = {"limits": limits} if whose == "session" else {}
+        session_id = await manager.create_session(key="chat:1", initial_context=kept)
+        said = InboundEvent(channel="chat", chat_id="1", sender_id="ada", content="hello")
+        await run.bus.send(session_id, said)
+        async with asyncio.timeout(20):
+            await run.worker.until_idle()
+        (finished,) = await of_type(await manager.open(session_id), TurnFinishedEvent)
+        assert (finished.outcome, model.requests) == ("failed", [])
+        assert "limits" in finished.error
+        assert finished.error.endswith("[configuration]")

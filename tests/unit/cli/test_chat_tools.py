@@ -273,7 +273,8 @@ def test_rules_and_limits_of_the_configuration_are_in_force(kipu_sqlite: Command
     assert "allow?" not in ran.stderr
     assert (kipu_sqlite.home / "a.txt").exists()
     assert "its limit is 2" in ran.stderr
-    for wrong in ("[policy]\nalow = []\n", "[limits]\nmax_steps = -1\n", "[limits]\nsteps = 1\n", "policy = 3\n"):
+    limits = ("max_steps = -1", "max_steps = '5'", "max_cost_usd = nan", "steps = 1")
+    for wrong in ("[policy]\nalow = []\n", "policy = 3\n", *(f"[limits]\n{limit}\n" for limit in limits)):
         file.write_text(wrong)
         refused = kipu_sqlite.chat("hello")
         assert (refused.code, "[configuration]" in refused.stderr) == (2, True), wrong

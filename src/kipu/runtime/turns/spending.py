@@ -102,21 +102,34 @@ def spent_from_json(kept: Mapping[str, Any] | None) -> Spent:
     return own + spent_from_json(helpers) if isinstance(helpers, Mapping) else own
 
 
-def narrowed_limits(default: TurnLimits, kept: Any) -> TurnLimits:
+def checked_limits(kept: Any, *, source: str) -> Mapping[str, Any]:
+    """Return the limits that a configuration or a session writes, each by its name.
+
+    Raises: ConfigurationError (an unknown name, or what is no number above 0: a limit that bounds nothing is not meant).
+    """
+    if not isinstance(kept, Mapping):
+        raise ConfigurationError(reason=f"limits in {source} is a table, not {kept!r:.80}")
+    known = {each.name for each in fields(TurnLimits)}
+    for name, value in kept.items():
+        if name not in known:
+            raise ConfigurationError(reason=f"limits in {source} has no {name!r}; it has {', '.join(sorted(known))}")
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not value > 0):
+            raise ConfigurationError(reason=f"limits.{name} in {source} is {value!r:.80}, not a number above 0")
+    return kept
+
+
+def narrowed_limits(default: TurnLimits, kept: Any, *, source: str = "the session's metadata") -> TurnLimits:
     """Return the limits, each one the stricter of the default and a session's own (a session only narrows).
 
     Raises: ConfigurationError.
     """
-    if not isinstance(kept, Mapping):
+    if kept is None:
         return default
-    known = {each.name for each in fields(TurnLimits)}
-    unknown = sorted(str(name) for name in kept if name not in known)
-    if unknown:
-        raise ConfigurationError(reason=f"limits has no {unknown[0]!r}; it has {', '.join(sorted(known))}")
+    own = checked_limits(kept, source=source)
     values: dict[str, Any] = {}
-    for name in known:
-        both = [value for value in (getattr(default, name), kept.get(name)) if isinstance(value, int | float)]
-        values[name] = min(both) if both else None
+    for name in (each.name for each in fields(TurnLimits)):
+        both = [value for value in (getattr(default, name), own.get(name)) if value is not None]
+        values[name] = min(both, default=None)
     return TurnLimits(**values)
 
 
