@@ -17,10 +17,10 @@ async def post(manager: SessionManager, session: Session, *, text: str, policy: 
 
     Raises: MessageRejectedError, InvalidBusyPolicyError, InvalidEventError, StoreError.
     """
-    from kipu.runtime.messages.bus import DEFAULT_MAX_WAITING, SESSION_POLICY
+    from kipu.runtime.messages.bus import DEFAULT_MAX_WAITING
     from kipu.runtime.messages.inbound import InboundEvent
     from kipu.runtime.messages.reception import Receiver
-    from kipu.session.busy import BusyPolicy
+    from kipu.session.busy import SESSION_POLICY, BusyPolicy
 
     await session.refresh()
     caller = manager.principal

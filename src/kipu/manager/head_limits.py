@@ -1,4 +1,4 @@
-"""What a session's head may hold of what callers name, so that lists of many sessions stay quick."""
+"""What a session's head may hold of what callers name: lists of many sessions stay quick, and what is kept can be used."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import orjson
 from kipu.errors import InputError
 from kipu.events.normalise import normalise
 from kipu.ports.principal import Principal
+from kipu.session.busy import SESSION_POLICY, BusyPolicy
 
 TITLE_CHARACTERS = 200
 TAG_CHARACTERS = 200
@@ -37,6 +38,7 @@ def check_settings(
     """Return where `caller` may give these settings, and they still fit into a head with those there are.
 
     Raises: InputError. Settings that were larger before may become smaller.
+    InvalidBusyPolicyError: a policy is refused where it is given; every message after it would be refused instead.
     """
     own = next((name for name in (*values, *unset) if name.startswith(RESERVED)), None)
     if own is not None and not (caller.is_local or caller.is_admin):
@@ -44,6 +46,7 @@ def check_settings(
         raise InputError(reason=f"the setting {own!r} is Kipu's own; settings of yours begin otherwise")
     check_title(values.get("title"))
     _check_tags(values.get("tags"))
+    BusyPolicy.resolve(session=values.get(SESSION_POLICY))
     free = {name: value for name, value in values.items() if name not in _OWN_NAMES}
     if not free:
         return

@@ -12,6 +12,7 @@ from kipu.errors import InvalidBusyPolicyError
 Mode = Literal["followup", "collect", "steer", "interrupt", "rollback", "reject"]
 OnFull = Literal["reject_new", "drop_oldest", "summarize"]
 MODES: tuple[str, ...] = get_args(Mode)
+SESSION_POLICY = "busy"  # the name of a session's own policy in its metadata
 ON_FULL: tuple[str, ...] = get_args(OnFull)
 MOST_MS = 30 * 24 * 3600 * 1000
 MOST_WAITING = 100_000

@@ -11,7 +11,7 @@ from kipu.errors import (
     MessageRejectedError,
     SessionNotFoundError,
 )
-from kipu.events.boundary import NoteEvent
+from kipu.events.boundary import MetadataChangedEvent, NoteEvent
 from kipu.events.content import text_of
 from kipu.events.conversation import UserMessageEvent
 from kipu.events.turn import MessageSettledEvent, StopRequestedEvent
@@ -40,14 +40,21 @@ async def test_policy_comes_from_message_session_channel_default(open_place: Ope
 
 
 async def test_a_wrong_policy_is_refused_with_its_level(open_place: Opener) -> None:
-    """A policy of the session that cannot be used refuses the message and names the session; a channel's is refused at once."""
+    """A policy that cannot be used is refused where it is given; one that the log has all the same refuses the message (C12)."""
     place = await open_place()
     session = await place.session()
-    await session.set_metadata(busy={"mode": "telepathy"})
+    for wrong in ({"mode": "telepathy"}, "telepathy", {"cap": 0}):
+        with pytest.raises(InvalidBusyPolicyError, match="session"):
+            await session.set_metadata(busy=wrong)
+        with pytest.raises(InvalidBusyPolicyError, match="session"):
+            await place.manager.create_session(initial_context={"busy": wrong})
+    await place.send("taken")
+    await session.set_metadata(busy=None)
+    await session.add_event(MetadataChangedEvent(set={"busy": {"mode": "telepathy"}}))
     with pytest.raises(InvalidBusyPolicyError, match="session") as caught:
         await place.send("x")
     assert caught.value.level == "session"
-    assert session.head.waiting == ()
+    assert len(session.head.waiting) == 1
     with pytest.raises(InvalidBusyPolicyError, match="channel"):
         MessageBus(place.manager, channel_policies={"chat": "telepathy"})
 

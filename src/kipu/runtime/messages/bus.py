@@ -21,9 +21,8 @@ from kipu.runtime.messages.control import ControlLane
 from kipu.runtime.messages.inbound import InboundEvent
 from kipu.runtime.messages.outbound import OUTBOUND_TYPES, Outbound, outbound_of
 from kipu.runtime.messages.reception import Receipt, Receiver
-from kipu.session.busy import BusyPolicy, PolicyChoice
+from kipu.session.busy import SESSION_POLICY, BusyPolicy, PolicyChoice
 
-SESSION_POLICY = "busy"  # the name in a session's metadata
 DEFAULT_MAX_INBOUND = 256
 DEFAULT_MAX_WAITING = 1_000
 
