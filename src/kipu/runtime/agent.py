@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from kipu.errors import KipuError, LeaseLostError, StoreError, WorkspaceError
@@ -117,7 +118,7 @@ class Agent:
             await self._instruct(run)
             if self._recalling is not None:
                 await self._recalling.at_start(run)
-            loop = self._loop(with_roles(await author_of(run), self.parts.roles))
+            loop = self._loop(run, principal=with_roles(await author_of(run), self.parts.roles))
             try:
                 await loop.run(run)
             except (LeaseLostError, StoreError):
@@ -150,9 +151,9 @@ class Agent:
         if due is not None:
             await run.add(due)
 
-    def _loop(self, principal: Principal) -> AgentLoop:
+    def _loop(self, run: TurnRun, *, principal: Principal) -> AgentLoop:
         parts, manager = self.parts, self._manager
-        above = self._ancestry.budgets if self._ancestry is not None else None
+        above = partial(self._ancestry.budgets, run) if self._ancestry is not None else None
         budget = TurnBudget(parts.model, parts.limits, monotonic_s=time.monotonic, above=above)
         execution = ToolExecution(
             parts.toolbox,

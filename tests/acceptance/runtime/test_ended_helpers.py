@@ -118,3 +118,24 @@ async def test_stop_of_a_parked_parent_counts_what_its_helper_used() -> None:
         assert (finished.outcome, finished.usage["helpers"]["steps"]) == ("cancelled", 1)
         (result,) = await of_type(session, ToolResultEvent)
         assert result.synthetic == "cancelled"
+
+
+async def test_helper_of_an_erased_session_does_nothing_more() -> None:
+    """What its parent forbade is gone with the parent: nothing runs that only a turn which is no more had wanted (A19, C20)."""
+    write = FunctionTool("write", spec_fields=ASKS)
+    async with (
+        await open_manager("memory://") as manager,
+        runtime(ScriptedModelClient(writing), write, manager=manager, delegates=True) as run,
+    ):
+        session = await begun(run)
+        (child,) = await children(run, session)
+        await session.set_metadata(policy={"deny": ["write"]})
+        assert await manager.delete_session(session.session_id)
+        (waiting,) = await run.desk.pending()
+        await run.desk.approve(waiting.approval_id)
+        await until(child, TurnFinishedEvent)
+        assert (await outcomes(child), write.calls) == (["cancelled"], [])
+        assert [event.synthetic for event in await of_type(child, ToolResultEvent)] == ["cancelled"]
+        await run.say(child, "write it for me")  # to talk with it is a turn of its own
+        await run.settled()
+        assert [entry.session_id for entry in await run.desk.pending()] == [child.session_id]

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from kipu.errors import ConflictError, SessionNotFoundError
+from kipu.errors import ConflictError, SessionNotFoundError, TurnStoppedError
 from kipu.events.conversation import UserMessageEvent
 from kipu.events.event import SessionEvent
 from kipu.events.turn import ApprovalDecisionEvent, MessageSettledEvent, StopRequestedEvent
@@ -17,7 +17,7 @@ from kipu.ports.head import Head
 from kipu.ports.principal import Principal
 from kipu.runtime.turns.spending import Spent, TurnLimits, narrowed_limits
 from kipu.runtime.turns.turn_budget import Budget, SpentSum
-from kipu.runtime.turns.turn_run import FollowedTurn, read_story
+from kipu.runtime.turns.turn_run import FollowedTurn, TurnRun, read_story
 from kipu.session.key import SessionKey
 from kipu.session.turn_story import OpenCall, TurnStory
 
@@ -107,8 +107,11 @@ class Ancestry:
         """Return the metadata of the sessions above, the nearest first, as they are now."""
         return [head.metadata async for head in self._heads()]
 
-    async def budgets(self) -> list[Budget]:
-        """Return what the open turns above have used, with all that work for them, and what they may use."""
+    async def budgets(self, run: TurnRun) -> list[Budget]:
+        """Return what the open turns above have used, with all that work for them, and what they may use.
+
+        Raises: TurnStoppedError (the turn that wanted this one is over, or erased: its rules and limits are gone with it).
+        """
         found: list[Budget] = []
         bond = bond_of(self._session.head.metadata)
         async for head in self._heads():
@@ -117,7 +120,15 @@ class Ancestry:
             session = await self._manager.open(head.session_id, principal=owner_of(head))
             found.append((await self._spent(session), narrowed_limits(self._limits, head.metadata.get("limits"))))
             bond = bond_of(head.metadata)
+        if not found and await self._is_for_the_task(run):
+            raise TurnStoppedError(mode="stop")
         return found
+
+    async def _is_for_the_task(self, run: TurnRun) -> bool:
+        """Return whether the turn took the task of the call that made this session; any other one is a talk with the helper."""
+        bond, message = bond_of(self._session.head.metadata), await run.first_message()
+        call_id = None if bond is None else bond.call_id
+        return message is not None and call_id is not None and message.source_message_id == call_id
 
     async def _heads(self) -> AsyncIterator[Head]:
         bond, steps = bond_of(self._session.head.metadata), 0
