@@ -352,3 +352,48 @@ async def finish_one(place: BusPlace, session: Session) -> None:
         events: list[Any] = [] if isinstance(last, AgentMessageEvent) else [AgentMessageEvent(content="3")]
         ending = [*events, TurnFinishedEvent(turn_id=turn_id)]
         await session.add_events([event.model_copy(update={"turn_id": turn_id}) for event in ending])
+
+
+@pytest.mark.parametrize(("given", "kept"), [(12345, "12345"), ({"id": 7}, "{'id': 7}")], ids=["number", "json"])
+async def test_what_was_sent_is_recorded_whatever_its_id_is(open_place: Opener, given: Any, kept: str) -> None:
+    """A platform whose ids are no texts gets each answer once, as any other does (C5, C30)."""
+    place, sent = await open_place(**WITH_CHAT), list[Outbound]()
+
+    async def send(outbound: Outbound) -> Any:
+        sent.append(outbound)
+        return given
+
+    async with Delivery(place.manager, {"chat": send}, limits=QUICK) as delivery:
+        await place.send("hi")
+        session = await place.session()
+        await answer(session, "hello")
+        async with asyncio.timeout(5):
+            await owes_nothing(session)
+        await delivery.sweep()
+        await delivery.settle()
+    assert len(sent) == 1
+    assert [event.platform_message_id for event in await deliveries(session)] == [kept]
+
+
+class PanicError(BaseException):
+    """What libraries written in Rust raise."""
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError, PanicError, SystemExit])
+async def test_client_that_ends_itself_is_given_up_in_the_end(open_place: Opener, error: type[BaseException]) -> None:
+    """A send that was cancelled within the client, or raised no `Exception`, is a failed try, and there are so many (C30)."""
+    place, tried = await open_place(**WITH_CHAT), 0
+
+    async def send(_outbound: Outbound) -> str | None:
+        nonlocal tried
+        tried += 1
+        raise error
+
+    async with Delivery(place.manager, {"chat": send}, limits=QUICK):
+        await place.send("hi")
+        session = await place.session()
+        await answer(session, "hello")
+        async with asyncio.timeout(5):
+            await owes_nothing(session)
+    assert tried == QUICK.tries
+    assert [event.status for event in await deliveries(session)] == ["failed"]

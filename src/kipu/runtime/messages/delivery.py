@@ -11,6 +11,7 @@ from typing import Literal, Self
 
 from kipu.errors import InputError, KipuError, StoreClosedError
 from kipu.events.event import SessionEvent, utc_text_us
+from kipu.events.normalise import normalise
 from kipu.events.turn import (
     DeliveryEvent,
     MessageSettledEvent,
@@ -31,7 +32,7 @@ from kipu.stores.host import SystemLiveness
 logger = logging.getLogger(__name__)
 
 Sender = Callable[[Outbound], Awaitable[str | None]]
-"""Send one thing and return the platform's id of it. InputError: it can never be sent; any other error: try again later."""
+"""Send one thing and return the platform's id of it, as text. InputError: it can never be sent; any other error: try again later."""
 
 CLAIM_MARGIN_S = 10.0  # beyond the time that a send may take
 FOLLOW_AGAIN_S = 1.0
@@ -254,11 +255,13 @@ class Delivery:
         platform_message_id: str | None = None
         try:
             async with self._places[channel], asyncio.timeout(self._limits.send_timeout_s):
-                platform_message_id = await self._senders[channel](outbound)
+                platform_message_id = _text_of_id(await self._senders[channel](outbound))
         except InputError as error:
             logger.warning("an answer of session %s cannot be sent: %s", outbound.session_id, error)
             status = "failed"
-        except Exception as error:  # noqa: BLE001 - a platform's client may raise anything; it is tried again
+        except BaseException as error:  # a platform's client may raise anything; it is tried again
+            if isinstance(error, KeyboardInterrupt | GeneratorExit) or _is_being_ended():
+                raise
             failures = self._failures[debt] = self._failures.get(debt, 0) + 1
             logger.warning("an answer of session %s was not sent (try %d): %r", outbound.session_id, failures, error)
             if failures < self._limits.tries:
@@ -281,6 +284,17 @@ class Delivery:
     def _wait_s(self, failures: int) -> float:
         wait_s: float = self._limits.first_wait_s * 2 ** min(failures - 1, 30)
         return min(wait_s, self._limits.longest_wait_s)
+
+
+def _text_of_id(given: object) -> str | None:
+    """Return a platform's id of what was sent, which many have as a number: once sent it is recorded, whatever its id is."""
+    return None if given is None else str(normalise(given)[0])
+
+
+def _is_being_ended() -> bool:
+    """Say whether this task is cancelled, and not just something that a platform's client waited for."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
 
 
 async def _end(tasks: list[asyncio.Task[None]]) -> None:
