@@ -194,12 +194,11 @@ class ModelStep:
         except TimeoutError:
             if left_s is not None:
                 self._budget.check_answer(run, 0)
-            raise ModelStreamCutError(
-                model=self._model.name,
-                endpoint=self._model.describe().endpoint or "the provider",
-                reason=f"it said nothing for {self._limits.silence_s:g} s",
-                retry_after_s=None,
-            ) from None
+            raise self._cut(f"it said nothing for {self._limits.silence_s:g} s") from None
+
+    def _cut(self, reason: str) -> ModelStreamCutError:
+        endpoint = self._model.describe().endpoint or "the provider"
+        return ModelStreamCutError(model=self._model.name, endpoint=endpoint, reason=reason, retry_after_s=None)
 
     async def _hear(self, run: TurnRun, stream: ModelStream, silence: SilenceLimit) -> ModelReply:
         characters = tokens = 0
@@ -221,7 +220,8 @@ class ModelStep:
                 stream.interrupt()
                 reason = f"the answer did not end after {characters} characters"
                 raise ModelAnswerError(model=self._model.name, reason=reason)
-        return stream.partial()
+        # Taken for an answer it would be no step of the turn, and the model would be asked again without end.
+        raise self._cut("the answer stopped before its end")
 
     async def _give_up(self, run: TurnRun, error: ModelError) -> None:
         """Keep what the last try said, and raise its error."""
