@@ -13,7 +13,7 @@ import pytest
 
 from kipu.errors import MessageRejectedError
 from kipu.events.boundary import NoteEvent
-from kipu.events.conversation import UserMessageEvent
+from kipu.events.conversation import ToolStartedEvent, UserMessageEvent
 from kipu.events.turn import (
     MessageSettledEvent,
     StopRequestedEvent,
@@ -29,7 +29,7 @@ from kipu.runtime.messages.reception import Receipt
 from kipu.testing.scripted_model import ScriptedCall, ScriptedModelClient, ScriptedReply
 from kipu.testing.validators import validate_neutral
 from tests.acceptance.runtime.bus_place import said
-from tests.acceptance.runtime.fakes import FunctionTool, Runtime, of_type, runtime
+from tests.acceptance.runtime.fakes import FunctionTool, Runtime, of_type, runtime, until
 
 
 def said_to(request: ModelRequest) -> list[str]:
@@ -175,6 +175,30 @@ async def test_steer_by_somebody_else_is_a_followup_and_the_sender_sees_that(bus
         assert [(found.kind, found.answers) for found in seen] == [
             ("downgraded", (theirs,)), ("reply", (first,)), ("reply", (theirs,))
         ]  # fmt: skip
+
+
+@pytest.mark.parametrize("way", ["parked", "queued"])
+async def test_steer_by_somebody_else_is_told_once_however_long_it_waits(busy_url: str, way: str) -> None:
+    """A turn that goes on after a decision, and a turn that comes before it, say nothing anew: each thing comes once (C12)."""
+    ask = FunctionTool("ask", spec_fields={"default_policy": "ask"})
+    calls = [ScriptedReply(calls=[ScriptedCall("ask")])] if way == "parked" else []
+    first = asyncio.Event()
+    model = ScriptedModelClient([ScriptedReply("on it", calls=[ScriptedCall("work")]), *calls, "one", "two", "three"])
+    async with runtime(model, FunctionTool("work", lambda *_: first.wait()), ask, url=busy_url) as run:
+        bus = MessageBus(run.manager, wake=run.worker.wake, approvals=run.desk)
+        session = await run.manager.open((await bus.publish(said("work"))).session_id)
+        await until(session, ToolStartedEvent)
+        if way == "queued":
+            await bus.publish(said("and then this"))
+        theirs = (await bus.publish(said("me too", policy="steer", sender_id="eve"))).seq
+        first.set()
+        await run.settled()
+        for waiting in await run.desk.pending():
+            await run.desk.approve(waiting.approval_id)
+        await run.settled()
+        assert len(await of_type(session, TurnFinishedEvent)) == (2 if way == "parked" else 3)
+        notes = [note for note in await of_type(session, NoteEvent) if note.kind == "kipu.downgraded"]
+        assert [note.data["seqs"] for note in notes] == [[theirs]]
 
 
 async def test_steer_that_comes_when_the_turn_has_ended_gets_a_turn(busy_url: str) -> None:

@@ -32,7 +32,7 @@ class Boundary:
             await run.catch_up()
             if not run.session.head.waiting:
                 return
-            events = self._events(run, await self._joining(run))
+            events = await self._events(run, await self._joining(run))
             if not events:
                 return
             try:
@@ -68,14 +68,28 @@ class Boundary:
             return Author(run.story.principal, None)
         return Author(message.principal, message.sender_id)
 
-    def _events(self, run: TurnRun, found: Joining) -> list[SessionEvent]:
+    async def _events(self, run: TurnRun, found: Joining) -> list[SessionEvent]:
         events: list[SessionEvent] = [
             MessageSettledEvent(seqs=list(entry.seqs), reason=entry.reason) for entry in found.settle
         ]
         downgraded = [seq for seq in found.downgraded if seq not in self._told]
         if downgraded:
+            said = await _downgraded_since(run, min(downgraded))  # by an earlier turn, or before this one was parked
             self._told.update(downgraded)
+            downgraded = [seq for seq in downgraded if seq not in said]
+        if downgraded:
             events.append(NoteEvent(kind=DOWNGRADED_NOTE, data={"seqs": downgraded, "turn_id": run.turn.id}))
         if found.consumes:
             events.append(TurnSteeredEvent(turn_id=run.turn.id, consumes=list(found.consumes)))
         return events
+
+
+async def _downgraded_since(run: TurnRun, seq: int) -> set[int]:
+    """Return the messages of which the log says behind `seq` that they may not steer: that is told once."""
+    told: set[int] = set()
+    while page := await run.session.history.reader.forwards(after=seq, until=run.session.history.last_seq):
+        for item in page:
+            if isinstance(item.event, NoteEvent) and item.event.kind == DOWNGRADED_NOTE:
+                told.update(item.event.data.get("seqs", ()))
+        seq = page[-1].seq
+    return told
