@@ -91,3 +91,28 @@ async def test_whatever_a_tool_returns_is_told(given: object, kept: tuple[Any, b
     written, _looked = await results_with(BareTool("write", write, {"has_side_effect": True}))
     assert (written.result, written.is_error, written.error_info) == kept
     assert written.synthetic is None
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        ({"parameters": {"type": "object", "default": object()}}, "no JSON"),
+        ({"parameters": {"type": "object", "properties": {1: {}}}}, "no JSON"),
+        ({"parameters": 5}, "no JSON"),
+        ({"timeout_s": float("nan")}, "timeout_s is nan"),
+        ({"timeout_s": 0}, "timeout_s is 0"),
+    ],
+    ids=["value", "key", "number", "nan", "zero"],
+)
+async def test_tool_that_cannot_be_used_is_named(spec: dict[str, Any], reason: str) -> None:
+    """What a tool says of itself wrongly fails the turn with the tool's name, before a model is asked (B39)."""
+    model = ScriptedModelClient([ScriptedReply(calls=[ScriptedCall("odd")]), "I see."])
+    async with runtime(model, FunctionTool("odd", spec_fields=spec)) as run:
+        session = await run.session()
+        await run.say(session, "go")
+        await run.settled()
+        (finished,) = await of_type(session, TurnFinishedEvent)
+        assert (finished.outcome, model.requests) == ("failed", [])
+        assert "tool odd cannot be used" in finished.error
+        assert reason in finished.error
+        assert finished.error.endswith("[tool]")

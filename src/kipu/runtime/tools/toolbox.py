@@ -8,8 +8,10 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import orjson
+
 from kipu.errors import ToolError
-from kipu.ports.tool import Tool, ToolResult
+from kipu.ports.tool import Tool, ToolResult, ToolSpec
 from kipu.runtime.tools.argument_schema import ArgumentSchema
 from kipu.runtime.tools.file_tool import failure
 
@@ -23,6 +25,7 @@ class Toolbox:
     def __init__(self, tools: Iterable[Tool] = ()) -> None:
         self._tools: dict[str, Tool] = {}
         self._schemas: dict[str, ArgumentSchema] = {}
+        self._checked: set[str] = set()
         for tool in tools:
             self._add(tool)
 
@@ -46,6 +49,7 @@ class Toolbox:
         removed = [tool for name in names if (tool := self._tools.pop(name, None)) is not None]
         for tool in removed:
             self._schemas.pop(tool.spec.name, None)
+            self._checked.discard(tool.spec.name)
         await _close(removed)
 
     @property
@@ -54,7 +58,14 @@ class Toolbox:
         return list(self._tools)
 
     def definitions(self) -> list[dict[str, Any]]:
-        """Return what a model is told: in the order in which the tools were given, those added later behind."""
+        """Return what a model is told: in the order in which the tools were given, those added later behind.
+
+        Raises: ToolError (what one says of itself cannot be used).
+        """
+        for name, tool in self._tools.items():
+            if name not in self._checked:
+                _check(tool.spec)
+                self._checked.add(name)
         return [tool.spec.definition() for tool in self._tools.values()]
 
     def find(self, name: str) -> Tool | None:
@@ -108,6 +119,16 @@ class Toolbox:
         self._tools.clear()
         self._schemas.clear()
         await _close(tools)
+
+
+def _check(spec: ToolSpec) -> None:
+    """Raise ToolError for what a tool says of itself and no turn could work with: it is named here, and nowhere later."""
+    try:
+        orjson.dumps(spec.definition())
+    except (TypeError, ValueError) as error:
+        raise ToolError(tool=spec.name, reason=f"what a model is told of it is no JSON ({error})") from error
+    if spec.timeout_s is not None and not spec.timeout_s > 0:  # NaN stops the timers of the whole event loop
+        raise ToolError(tool=spec.name, reason=f"its timeout_s is {spec.timeout_s!r}, not a number above 0")
 
 
 async def _close(tools: list[Tool]) -> None:
