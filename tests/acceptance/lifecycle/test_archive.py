@@ -105,6 +105,29 @@ async def test_use_revives_an_archived_session_and_loses_nothing(tmp_path: Path,
 
 
 @pytest.mark.parametrize("kind", STORES)
+async def test_what_is_written_after_coming_back_is_read_at_every_place(tmp_path: Path, kind: str) -> None:
+    """A session that came back and went on is paged, pinned, forked and rewound anywhere, by who opens it later (A56, B6, C11)."""
+    async with opened(tmp_path, kind) as manager:
+        session_id = await filled(manager, events=5)
+        await archive(manager, session_id)
+        await SessionArchives(manager).unarchive(session_id)
+        session = await manager.open(session_id)
+        for number in range(40):
+            await session.add_event(UserMessageEvent(content=f"later {number}"))
+    async with opened(tmp_path, kind) as manager:
+        session = await manager.open(session_id)
+        last = session.head.last_seq
+        for seq in range(1, last + 1):
+            assert [event.seq for event in await manager.store.read(session_id, after=seq - 1, limit=1)] == [seq]
+            newest = await manager.store.read(session_id, until=seq, limit=1, backwards=True)
+            assert [event.seq for event in newest] == [seq]
+        await session.pin(last - 20)
+        assert (await session.fork(last - 20)).head.base_seq == last - 20
+        await session.rewind(last - 20)
+        assert (await session.get_context_for_llm())[-1]["content"] == "later 19"
+
+
+@pytest.mark.parametrize("kind", STORES)
 async def test_forks_of_an_archived_parent_still_read_it(tmp_path: Path, kind: str) -> None:
     """A fork reads what it shares from its parent's archive, is archived itself, and comes back (C11, B48)."""
     async with opened(tmp_path, kind) as manager:

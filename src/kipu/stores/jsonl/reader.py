@@ -111,14 +111,16 @@ class PageReader:
         return number, offset
 
     def _first_seq(self, view: LogView, number: int) -> int:
-        if number not in self._first:
-            with SegmentReader(self._log.path(number)) as reader:
-                first = next(reader.forwards(0, self._end(view, number, reader)), None)
-            seq = seq_of(first.data) if first is not None else view.last_seq + 1
-            if first is None:
-                return seq
-            self._first[number] = seq
-        return self._first[number]
+        """Return the first seq that stands in a segment or behind it: a floor may leave an empty segment between others (JL-30)."""
+        for later in view.segments[view.segments.index(number) :]:
+            if later not in self._first:
+                with SegmentReader(self._log.path(later)) as reader:
+                    first = next(reader.forwards(0, self._end(view, later, reader)), None)
+                if first is None:
+                    continue
+                self._first[later] = seq_of(first.data)
+            return self._first[later]
+        return view.last_seq + 1
 
     def _end(self, view: LogView, number: int, reader: SegmentReader) -> int:
         return view.size if number == view.segment else reader.size()
