@@ -12,9 +12,9 @@ from kipu.context.policy import WindowPolicy
 from kipu.context.window import Window
 from kipu.errors import SessionNotFoundError
 from kipu.events.boundary import ForkDetachedEvent, NoteEvent, RewindEvent
-from kipu.events.conversation import ModelCallEvent
+from kipu.events.conversation import ModelCallEvent, UserMessageEvent
 from kipu.events.event import SessionEvent
-from kipu.manager.loader import PAGE, item_of, load
+from kipu.manager.loader import PAGE, exchange_at, item_of, load
 from kipu.ports.head import Head, head_from_json, head_to_json
 from kipu.ports.store import EventStore
 from kipu.session.fold import fold_event
@@ -165,6 +165,9 @@ class LiveHistory:
                 return
             missing = self._missing()
             found = await self.reader.at(missing)
+            for seq in [seq for seq, item in found.items() if not isinstance(item.event, UserMessageEvent)]:
+                del found[seq]  # no message that is missing: it was pinned, and a pin keeps its whole exchange (B36)
+                found.update(await exchange_at(self.reader, seq, self._policy))
             self._sought.update(missing)
             self.window.extend(found[seq] for seq in sorted(found))
             self._grow()

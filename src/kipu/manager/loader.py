@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from kipu.context.assembly import Assembly
 from kipu.context.item import Item
+from kipu.context.log_view import standing
 from kipu.context.policy import WindowPolicy
 from kipu.errors import InvalidEventError, SessionNotFoundError
 from kipu.events.boundary import RewindEvent
 from kipu.events.codec import decode, generic_event
-from kipu.events.conversation import AgentMessageEvent, UserMessageEvent
+from kipu.events.conversation import UserMessageEvent
 from kipu.events.event import SessionEvent
 from kipu.events.turn import TurnStartedEvent, TurnSteeredEvent
 from kipu.ports.head import Head
@@ -164,7 +166,7 @@ async def load(store: EventStore, head: Head, *, policy: WindowPolicy) -> Opened
     pinned: dict[int, Item] = {}
     for pin in head.pins:
         if pin < first:
-            pinned.update(await _exchange_at(reader, pin))
+            pinned.update(await exchange_at(reader, pin, policy))
     return Opened(
         head=head,
         reader=reader,
@@ -185,21 +187,22 @@ async def _with_messages(reader: HistoryReader, head: Head, *, items: list[Item]
     return sorted([*items, *found.values()]) if found else items
 
 
-async def _exchange_at(reader: HistoryReader, seq: int) -> dict[int, Item]:
-    """Return the items of the exchange around an event: a message alone, or an answer with its calls and their results."""
+async def exchange_at(reader: HistoryReader, seq: int, policy: WindowPolicy) -> dict[int, Item]:
+    """Return the items of the exchange that an event is in, put together as a window does it; none where it is in none.
+
+    What people and models said beside it is not pinned with it, and results are found behind a message that came between.
+    """
     before = await reader.backwards(until=seq)
-    found: dict[int, Item] = {}
-    for item in before:
-        found[item.seq] = item
-        if isinstance(item.event, UserMessageEvent | AgentMessageEvent):
-            break
-    if before and isinstance(before[0].event, UserMessageEvent):
-        return {before[0].seq: before[0]}
-    for item in await reader.forwards(after=seq):
-        if isinstance(item.event, UserMessageEvent | AgentMessageEvent):
-            break
-        found[item.seq] = item
-    return found
+    if not before or before[0].seq != seq:
+        return {}
+    if isinstance(before[0].event, UserMessageEvent):
+        return {seq: before[0]}
+    assembly = Assembly(policy, arrivals={}, settled=())
+    for item in standing([*before[::-1], *await reader.forwards(after=seq)]):
+        assembly.add(item)
+    whole = (exchange.items() for exchange in assembly.exchanges)
+    found: list[Item] = next((items for items in whole if any(item.seq == seq for item in items)), [])
+    return {item.seq: item for item in found}
 
 
 async def _tail(reader: HistoryReader, head: Head, policy: WindowPolicy) -> list[Item]:

@@ -1,0 +1,62 @@
+"""What was pinned stays in the window as it was pinned: its exchange, all of it, and nothing else (B36, B33)."""
+
+from __future__ import annotations
+
+import pytest
+
+from kipu.context.policy import WindowPolicy
+from kipu.events.conversation import AgentMessageEvent, ToolCallEvent, ToolResultEvent, UserMessageEvent
+from kipu.manager.session import Session
+from tests.acceptance.manager.conftest import Opener
+from tests.acceptance.manager.test_window_of_session import exchange, shown
+
+POLICY = WindowPolicy(max_tokens=100_000, max_messages=24)
+
+
+async def work(session: Session, *, calls: int) -> list[int]:
+    """Let a turn make calls without a word between, the first two results around a steering message; return the calls' seqs."""
+    await session.add_event(UserMessageEvent(content="work"))
+    seqs = []
+    async with session.turn() as turn:
+        for number in range(calls):
+            call = await turn.add_event(ToolCallEvent(tool_name="read", tool_call_id=f"w{number}", tool_input={}))
+            if number == 1:
+                await session.add_event(UserMessageEvent(content="not so fast"))
+            await turn.add_event(ToolResultEvent(tool_call_id=f"w{number}", result=f"result {number}"))
+            seqs.append(call.seq)
+        await turn.add_event(AgentMessageEvent(content="worked"))
+    return seqs
+
+
+@pytest.mark.parametrize("behind_its_call", [0, 2])
+async def test_a_pin_keeps_one_exchange_of_a_turn_after_a_restart(opener: Opener, behind_its_call: int) -> None:
+    """Neither the turn's other calls nor its messages come with it, and a result behind a message does (B36, B33)."""
+    session = await (await opener(policy=POLICY)).get_or_create("cli:p")
+    second = (await work(session, calls=6))[1]
+    await session.pin(second + behind_its_call)
+    for number in range(12):
+        await exchange(session, number)
+    assert session.history.window.start_seq > second + 12
+    live = await shown(session)
+    assert "result 1" in str(live)
+    assert "result 0" not in str(live)
+    again = await (await opener(policy=POLICY)).open(session.session_id)
+    assert await shown(again) == live
+
+
+@pytest.mark.parametrize("behind_its_call", [0, 2])
+async def test_a_pin_of_what_left_the_window_brings_its_whole_exchange(opener: Opener, behind_its_call: int) -> None:
+    """A call or a result that is pinned when the window is past it is shown with what belongs to it, at once (B36, A2)."""
+    session = await (await opener(policy=POLICY)).get_or_create("cli:p")
+    second = (await work(session, calls=6))[1]
+    for number in range(12):
+        await exchange(session, number)
+    assert session.history.window.start_seq > second + 12
+    await session.pin(second + behind_its_call)
+    live = await shown(session)
+    assert "w1" in str(live)
+    assert "result 1" in str(live)
+    assert "result 0" not in str(live)
+    await session.add_event(UserMessageEvent(content="on"))
+    again = await (await opener(policy=POLICY)).open(session.session_id)
+    assert await shown(again) == await shown(session)
