@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 RAW_NOTE = "kipu.import.raw"
 _LONGEST_NAME = 200
 # What a fork may inherit: where its parent's anchors stood. Anything else in there would set the head as it likes.
-_ANCHORS = ("instruction_seq", "compaction_seq", "window_seq", "consolidated_seq")
+_ANCHORS = ("instruction_seq", "compaction_seq", "rewind_seq", "window_seq", "consolidated_seq")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Where a session's anchors (instruction, summary, window, memory boundary, pins) stood at an earlier point of its history."""
+"""Where a session's anchors (instruction, summary, rewind, window, memory boundary, pins) stood at an earlier point of its history."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ async def anchors_at(history: LiveHistory, seq: int) -> dict[str, Any]:
     return {
         "instruction_seq": await _chained(history, row.get("instruction_seq", 0), seq),
         "compaction_seq": await _chained(history, row.get("compaction_seq", 0), seq),
+        "rewind_seq": await _chained(history, row.get("rewind_seq", 0), seq),
         "window_seq": row.get("window_seq", 0) if row.get("window_seq", 0) <= seq else 0,
         "consolidated_seq": min(row.get("consolidated_seq", 0), seq),
         "pins": [pin for pin in row.get("pins", ()) if pin <= seq],

@@ -165,7 +165,7 @@ async def load(store: EventStore, head: Head, *, policy: WindowPolicy) -> Opened
     anchors = await reader.at(seq for seq in (head.instruction_seq, head.compaction_seq) if seq > 0)
     pinned: dict[int, Item] = {}
     for pin in head.pins:
-        if pin < first:
+        if pin < first and not await is_undone_in(reader, pin, newest=head.rewind_seq, tip=head.last_seq):
             pinned.update(await exchange_at(reader, pin, policy))
     return Opened(
         head=head,
@@ -203,6 +203,20 @@ async def exchange_at(reader: HistoryReader, seq: int, policy: WindowPolicy) -> 
     whole = (exchange.items() for exchange in assembly.exchanges)
     found: list[Item] = next((items for items in whole if any(item.seq == seq for item in items)), [])
     return {item.seq: item for item in found}
+
+
+async def is_undone_in(reader: HistoryReader, seq: int, *, newest: int, tip: int) -> bool:
+    """Follow the chain of rewinds from the newest back: each leads to what stood before its point."""
+    while newest > seq:
+        found = (await reader.at([newest])).get(newest)
+        if found is None or not isinstance(found.event, RewindEvent):
+            return False
+        if newest <= tip:
+            tip = found.event.to_seq
+            if tip < seq:
+                return True
+        newest = found.event.previous_seq
+    return False
 
 
 async def _tail(reader: HistoryReader, head: Head, policy: WindowPolicy) -> list[Item]:

@@ -10,7 +10,7 @@ from kipu.events.conversation import ToolCallEvent, ToolResultEvent, UserMessage
 from kipu.events.event import SessionEvent
 from kipu.events.turn import MessageSettledEvent, TurnFinishedEvent, TurnStartedEvent, TurnSteeredEvent
 from kipu.manager.anchors import anchors_at
-from kipu.manager.loader import PAGE
+from kipu.manager.loader import PAGE, is_undone_in
 from kipu.ports.principal import Principal
 from kipu.session.branch import visible
 
@@ -89,30 +89,16 @@ def _starts_turn(event: SessionEvent) -> bool:
 
 async def _boundary(session: Session, to_seq: int) -> int:
     """Return `to_seq` when it is a turn boundary."""
+    reader = session.history.reader
     if not 0 <= to_seq < session.history.last_seq:
         raise InputError(reason=f"session {session.session_id} has no event {to_seq} to go back to")
-    if await _is_undone(session, to_seq):
+    if await is_undone_in(reader, to_seq, newest=session.head.rewind_seq, tip=session.history.last_seq):
         raise InputError(reason=f"event {to_seq} was undone already; fork from it, or go further back")
     before = await _visible_back(session, to_seq)
-    after = [item.event for item in await session.history.reader.forwards(after=to_seq, limit=1)]
+    after = [item.event for item in await reader.forwards(after=to_seq, limit=1)]
     if _open_calls(before) or _open_turn(before) or (after and isinstance(after[0], ToolCallEvent)):
         raise InputError(reason=f"event {to_seq} lies inside a turn; go to the end of one, or give turns=N")
     return to_seq
-
-
-async def _is_undone(session: Session, seq: int) -> bool:
-    """Follow the chain of rewinds from the newest back: each leads to what stood before its point."""
-    newest, tip = session.head.rewind_seq, session.history.last_seq
-    while newest > seq:
-        found = (await session.history.reader.at([newest])).get(newest)
-        if found is None or not isinstance(found.event, RewindEvent):
-            return False
-        if newest <= tip:
-            tip = found.event.to_seq
-            if tip < seq:
-                return True
-        newest = found.event.previous_seq
-    return False
 
 
 def _open_calls(events: list[SessionEvent]) -> bool:

@@ -53,6 +53,23 @@ async def test_a_branch_takes_the_pins_of_its_past(opener: Opener) -> None:
         assert "'n': 0}" in str(await shown(one))
 
 
+async def test_a_fork_knows_what_its_parent_had_undone(manager: SessionManager) -> None:
+    """A fork goes back to nothing that was undone in what it shares, as its parent does not, and where it stood it may (C11)."""
+    session = await manager.get_or_create("cli:p")
+    for number in range(3):
+        await exchange(session, number)
+    await session.rewind(5)
+    await exchange(session, 3)
+    before, after = await session.fork(9), await session.fork()
+    for one in (session, after):
+        with pytest.raises(InputError, match="undone already"):
+            await one.rewind(9)
+    await before.add_event(UserMessageEvent(content="another way"))
+    await before.rewind(9)
+    assert "question 1" in str(await shown(before))
+    assert "question 1" not in str(await shown(after))
+
+
 async def test_a_branch_from_before_the_memory_boundary_has_its_history(manager: SessionManager) -> None:
     """Memory's boundary moves back with the tip, so that no history is left out that memory took from later ones (C11, A29)."""
     session = await manager.get_or_create("cli:p")

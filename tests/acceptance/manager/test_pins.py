@@ -60,3 +60,21 @@ async def test_a_pin_of_what_left_the_window_brings_its_whole_exchange(opener: O
     await session.add_event(UserMessageEvent(content="on"))
     again = await (await opener(policy=POLICY)).open(session.session_id)
     assert await shown(again) == await shown(session)
+
+
+async def test_what_was_undone_is_not_shown_for_being_pinned(opener: Opener) -> None:
+    """A rewind takes a pinned message back for good: no restart and no fork shows it again (C11, B33)."""
+    session = await (await opener(policy=POLICY)).get_or_create("cli:p")
+    await exchange(session, 0)
+    secret = await session.add_event(UserMessageEvent(content="take that back"))
+    await session.add_event(AgentMessageEvent(content="a slip"))
+    await session.pin(secret.seq)
+    await session.rewind()
+    for number in range(1, 12):
+        await exchange(session, number)
+    assert session.head.window_seq > secret.seq
+    for one in (session, await session.fork()):
+        again = await (await opener(policy=POLICY)).open(one.session_id)
+        for shows in (one, again):
+            assert "take that back" not in str(await shown(shows))
+            assert await shown(shows) == await shown(session)
