@@ -10,6 +10,7 @@ from kipu.context.adjustment import Adjustment
 from kipu.context.assembly import Assembly
 from kipu.context.boundary import BOUNDARY_EVENTS, Boundaries, recorded_start, recorded_users
 from kipu.context.content import shown_blobs
+from kipu.context.exchange import Exchange
 from kipu.context.item import Item
 from kipu.context.log_view import standing, undone_anchor, undone_ranges
 from kipu.context.policy import WindowPolicy
@@ -114,6 +115,9 @@ class Window:
         self._assembly.add_apart(kept)
         self._apart = len(self._assembly.exchanges)
         self._has_lead = self._apart > 0 and bool(kept)
+        self._lead: list[
+            Exchange
+        ] = []  # what was dropped before the first user message, pinned parts of it until the jump only
         bounds = self._boundaries
         last_change = max(self.start_seq - 1, bounds.jumped_at, *(item.seq for item in bounds.in_effect()))
         self.reload_from = undone_anchor(self._items, ranges, last_change=last_change, known=self.reload_from)
@@ -179,6 +183,7 @@ class Window:
                 Adjustment("lead_dropped", exchange.seq, "it stands before any user message")
             )
         if lead > self._apart:
+            self._lead = exchanges[self._apart : lead]
             del exchanges[self._apart : lead]
             self._view = WindowView()
 
@@ -297,7 +302,7 @@ class Window:
         users = self._users_before(start_seq) if users is None else users
         self._anchor = tuple(seq for seq in users if seq < start_seq)
         self._anchored_at = at_seq
-        for item in self._boundaries.pinned_items(exchanges[self._apart :], before_seq=start_seq):
+        for item in self._boundaries.pinned_items([*self._lead, *exchanges[self._apart :]], before_seq=start_seq):
             self._pinned[item.seq] = item
         change_pins(
             self._pinned, self._boundaries.earlier_pins, exchanges=exchanges[: self._apart], found=self._earlier

@@ -78,3 +78,15 @@ async def test_what_was_undone_is_not_shown_for_being_pinned(opener: Opener) -> 
         for shows in (one, again):
             assert "take that back" not in str(await shown(shows))
             assert await shown(shows) == await shown(session)
+
+
+async def test_a_pinned_greeting_stays_too(opener: Opener) -> None:
+    """An answer that stands before any user message is in no window until it jumps; pinned, it is in those that follow (B36, A32)."""
+    session = await (await opener(policy=POLICY)).get_or_create("cli:p")
+    greeting = await session.add_event(AgentMessageEvent(content="good morning"))
+    await session.pin(greeting.seq)
+    for number in range(12):
+        await exchange(session, number)
+    live = await shown(session)
+    assert "good morning" in str(live)
+    assert await shown(await (await opener(policy=POLICY)).open(session.session_id)) == live
