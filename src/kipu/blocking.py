@@ -39,6 +39,13 @@ from kipu.wiring import open_manager as open_manager_async
 _Job = tuple[Coroutine[Any, Any, Any], "Future[Any]"]
 
 
+class _ClosedError(RuntimeError):
+    """A call came when the manager was closed, or while it was being closed."""
+
+    def __init__(self) -> None:
+        super().__init__("the manager is closed")
+
+
 class _Seat:
     """Something that lives as long as the calling thread does."""
 
@@ -54,6 +61,8 @@ class Portal:
         self._loop = asyncio.new_event_loop()
         self._local = threading.local()
         self._process = os.getpid()
+        self._gate = threading.Lock()  # nothing is handed to the loop once it is told to end
+        self._ending = False
         self._thread = threading.Thread(target=self._loop.run_forever, name="kipu-portal", daemon=True)
         self._thread.start()
 
@@ -62,26 +71,36 @@ class Portal:
         if os.getpid() != self._process:
             coroutine.close()
             raise InputError(reason="this manager was opened before the process forked; open one in each process")
-        if self._loop.is_closed():
-            coroutine.close()
-            raise RuntimeError("the manager is closed")
-        worker = getattr(self._local, "worker", None)
+        with self._gate:
+            if self._ending:
+                coroutine.close()
+                raise _ClosedError
+            worker = self._worker()
+            outcome = worker.hand(coroutine)
+        return worker.wait_for(outcome)
+
+    def _worker(self) -> _Worker:
+        worker: _Worker | None = getattr(self._local, "worker", None)
         if worker is None:
             worker = self._local.worker = _Worker(self._loop)
             self._local.seat = seat = _Seat()
             # When the thread ends its task must, and nothing of the loop may be torn down in another thread.
             weakref.finalize(seat, worker.end).atexit = False
-        return worker.run(coroutine)
+        return worker
 
     @property
     def closed(self) -> bool:
-        """Return True once the loop has ended, or where it cannot be reached: after a fork."""
-        return self._loop.is_closed() or os.getpid() != self._process
+        """Return True once the loop ends, or where it cannot be reached: after a fork."""
+        return self._ending or os.getpid() != self._process
 
     def close(self) -> None:
-        """End the loop. Closing twice is harmless."""
+        """End the loop; calls of other threads that are under way are told so. Closing twice is harmless."""
         if self.closed:
             return
+        with self._gate:
+            if self._ending:
+                return
+            self._ending = True
         asyncio.run_coroutine_threadsafe(_finish_tasks(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -110,23 +129,42 @@ class _Worker:
         with suppress(RuntimeError):  # the loop is closed already
             self._loop.call_soon_threadsafe(self._jobs.put_nowait, None)
 
-    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+    def hand(self, coroutine: Coroutine[Any, Any, Any]) -> Future[Any]:
+        """Queue a coroutine and return what becomes of it."""
         outcome: Future[Any] = Future()
         self._loop.call_soon_threadsafe(self._jobs.put_nowait, (coroutine, outcome))
+        return outcome
+
+    def wait_for(self, outcome: Future[Any]) -> Any:
+        """Return the result of what was queued, or raise its error."""
         try:
             return outcome.result()
         except KeyboardInterrupt:
-            self._loop.call_soon_threadsafe(self._cancel)
+            self._loop.call_soon_threadsafe(self._cancel, outcome)
             with suppress(BaseException):  # the interrupt is what the caller gets
                 outcome.result()
             raise
 
-    def _cancel(self) -> None:
-        if self._running is not None:
-            self._cancelling = True
-            self._running.cancel()
+    def _cancel(self, outcome: Future[Any]) -> None:
+        if outcome.done():
+            return
+        if self._running is None:  # it has not begun: its task is about to take it
+            self._loop.call_soon(self._cancel, outcome)
+            return
+        self._cancelling = True
+        self._running.cancel()
 
     async def _serve(self) -> None:
+        try:
+            await self._work()
+        finally:  # whoever handed something over while the loop was told to end would wait for ever
+            while not self._jobs.empty():
+                job = self._jobs.get_nowait()
+                if job is not None:
+                    job[0].close()
+                    job[1].set_exception(_ClosedError())
+
+    async def _work(self) -> None:
         task = asyncio.current_task()
         while (job := await self._jobs.get()) is not None:
             coroutine, outcome = job
@@ -134,9 +172,10 @@ class _Worker:
             try:
                 outcome.set_result(await coroutine)
             except asyncio.CancelledError as error:
-                outcome.set_exception(error)
-                if not self._cancelling:
+                if not self._cancelling:  # the loop ends
+                    outcome.set_exception(_ClosedError())
                     raise
+                outcome.set_exception(error)
             except BaseException as error:  # noqa: BLE001 - it is raised again in the calling thread
                 outcome.set_exception(error)
             finally:
@@ -213,7 +252,8 @@ class BlockingManager(Blocking):
         if self._portal.closed:
             return
         try:
-            self._portal.run(self.wrapped.close())
+            with suppress(_ClosedError):  # another thread was quicker
+                self._portal.run(self.wrapped.close())
         finally:
             self._portal.close()
 

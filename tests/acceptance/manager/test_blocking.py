@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from kipu import blocking
-from kipu.errors import InputError, SessionBusyError, SessionNotFoundError
+from kipu.errors import InputError, SessionBusyError, SessionNotFoundError, StoreClosedError
 from kipu.events.conversation import AgentMessageEvent, UserMessageEvent
 from kipu.manager.session import Session
 
@@ -198,3 +198,32 @@ def test_an_interrupt_ends_what_waits() -> None:
         assert not session.in_use
         with session.turn(wait_s=5) as turn:
             turn.add_event(AgentMessageEvent(content="on"))
+
+
+def test_closing_answers_whoever_still_calls(tmp_path: Path) -> None:
+    """However threads call while another closes the manager, each call ends, with its result or an error that says why (B49)."""
+    for number in range(5):
+        manager = blocking.open_manager(f"sqlite:///{tmp_path}/{number}.db")
+        session = manager.get_or_create("cli:p")
+        ends: list[RuntimeError] = []
+
+        def write(session: blocking.Blocking = session, ends: list[RuntimeError] = ends) -> None:
+            while True:
+                try:
+                    session.add_event(AgentMessageEvent(content="more"))
+                except StoreClosedError:
+                    continue  # it goes on calling, as a program does that tries again
+                except RuntimeError as error:
+                    ends.append(error)
+                    return
+
+        threads = [threading.Thread(target=write, daemon=True) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        closers = [threading.Thread(target=manager.close, daemon=True) for _ in range(2)]
+        for thread in closers:
+            thread.start()
+        for thread in (*closers, *threads):
+            thread.join(20)
+            assert not thread.is_alive()
+        assert [str(end) for end in ends] == ["the manager is closed"] * 4
