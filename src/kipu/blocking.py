@@ -193,7 +193,9 @@ class Blocking:
         self._portal = portal
 
     def __getattr__(self, name: str) -> Any:
-        value = getattr(self.wrapped, name)
+        # Whose a lock is depends on the task that asks: the calling thread's, which is on the loop.
+        by_task = isinstance(self.wrapped, SessionLock)
+        value = self._portal.run(_attribute(self.wrapped, name)) if by_task else getattr(self.wrapped, name)
         return self._callable(value) if inspect.isroutine(value) else self._shown(value)
 
     def __dir__(self) -> list[str]:
@@ -261,6 +263,10 @@ class BlockingManager(Blocking):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+async def _attribute(wrapped: object, name: str) -> Any:
+    return getattr(wrapped, name)
 
 
 async def _next(source: AsyncIterator[Any]) -> Any:

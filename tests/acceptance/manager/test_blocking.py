@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,19 @@ def test_turns_and_locks_work_by_thread() -> None:
             thread.start()
             thread.join()
         assert len(caught) == 1
+
+
+def test_a_lock_says_whose_it_is() -> None:
+    """The thread that holds a session is told that it does, any other that it does not (A37)."""
+    with blocking.open_manager("memory://") as manager:
+        lock = manager.acquire("cli:p")
+        with ThreadPoolExecutor(1) as other:
+            assert not lock.mine
+            with manager.get_or_create("cli:p").turn():
+                assert lock.mine
+                assert lock.in_use
+                assert not other.submit(lambda: lock.mine).result(20)
+            assert not lock.mine
 
 
 def test_errors_and_the_wrapped_object_are_the_same() -> None:
