@@ -11,7 +11,7 @@ from kipu.context.history import doc_messages, get_history
 from kipu.context.item import Item
 from kipu.context.policy import WindowPolicy
 from kipu.context.rendering import Rendering
-from kipu.errors import BlobNotFoundError, InputError
+from kipu.errors import BlobNotFoundError, ConflictError, InputError
 from kipu.events.boundary import (
     EventPinnedEvent,
     MetadataChangedEvent,
@@ -208,17 +208,25 @@ class Session(SessionAccess):
         await self.add_event(MetadataChangedEvent(set=values, unset=list(unset)), principal=principal)
 
     async def set_status(self, status: str, *, reason: str | None = None, principal: Principal | None = None) -> bool:
-        """Move along the lifecycle; return False when it stands there already. Raises: TransitionError."""
+        """Move along the lifecycle; return False when it stands there already. Raises: TransitionError, SessionHeldError."""
         await self.permit(Verb.CONFIGURE, principal)
+        if not await self._may_become(status):
+            return False
+        event = StatusChangedEvent.model_validate({"status": status, "reason": reason})
+        async with self.holding():
+            while await self._may_become(
+                status
+            ):  # asked again: it was moved or held, maybe, while the lock was waited for
+                with suppress(ConflictError):
+                    await self.add_event(event, principal=principal, expected_seq=self._history.last_seq)
+                    return True
+        return False
+
+    async def _may_become(self, status: str) -> bool:
         await self.refresh()
         if status == TRASHED:
             require_not_held(self.head)
-        if not check_transition(self.session_id, self.status, after=status):
-            return False
-        async with self.holding():
-            event = StatusChangedEvent.model_validate({"status": status, "reason": reason})
-            await self.add_event(event, principal=principal)
-        return True
+        return check_transition(self.session_id, self.status, after=status)
 
     async def pin(self, *seqs: int, on: bool = True, principal: Principal | None = None) -> None:
         """Keep these events' exchanges in the window, or no longer (B36)."""

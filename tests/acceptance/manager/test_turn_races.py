@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from kipu.errors import ConflictError, LeaseLostError
+from kipu.errors import ConflictError, LeaseLostError, SessionHeldError, TransitionError
+from kipu.events.boundary import StatusChangedEvent
 from kipu.events.conversation import UserMessageEvent
 from kipu.events.turn import MessageSettledEvent, TurnStartedEvent
 from kipu.manager.manager import SessionManager
@@ -141,3 +142,39 @@ async def test_events_say_who_added_them(manager: SessionManager) -> None:
     principals = [event.principal for event in (mine, theirs, named, *batch)]
     assert principals == [manager.principal.id, "root", "ann", "root"]
     assert [event.principal for event in await session.get_full_history()][1:] == principals
+
+
+async def test_who_waited_for_a_session_looks_again_before_it_moves_it(opener: Opener) -> None:
+    """While a status waited for the lock the session was moved on: the step is judged by where it stands then (A54)."""
+    one, two = await opener(), await opener()
+    session = await one.get_or_create("cli:p")
+    theirs = await two.open(session.session_id)
+    async with theirs.holding():
+        expired, archived = (asyncio.create_task(session.set_status(to)) for to in ("expired", "archived"))
+        await asyncio.sleep(0.05)  # both wait for it now
+        await theirs.set_status("archived")
+    with pytest.raises(TransitionError):
+        await expired
+    assert await archived is False
+    changes = [event.status for event in await session.get_full_history() if isinstance(event, StatusChangedEvent)]
+    assert changes == ["archived"]
+
+
+@pytest.mark.parametrize("waits", [True, False])
+async def test_a_hold_that_comes_first_keeps_a_session_out_of_the_trash(opener: Opener, waits: bool) -> None:
+    """Held while the trash waited for the lock, or in the moment before its append: it stays (A54, B58)."""
+    one, two = await opener(), await opener()
+    store = one.store = InterruptedStore(one.store)
+    session = await one.get_or_create("cli:p")
+    theirs = await two.open(session.session_id)
+    if waits:
+        async with theirs.holding():
+            trashed = asyncio.create_task(session.set_status("trashed"))
+            await asyncio.sleep(0.05)  # it waits for it now
+            await two.hold_session(session.session_id, reason="a court asked")
+    else:
+        store.come_first = lambda: two.hold_session(session.session_id, reason="a court asked")
+        trashed = asyncio.create_task(session.set_status("trashed"))
+    with pytest.raises(SessionHeldError):
+        await trashed
+    assert session.status == "active"
