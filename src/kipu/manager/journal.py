@@ -170,7 +170,9 @@ class Journal:
             self._history.advance([item_of(stored) for stored in missed])
 
     async def _first_outcome(self, appended: Appended) -> list[SessionEvent]:
-        page = await self._store.read(
-            appended.session_id, after=appended.first_seq - 1, until=appended.last_seq, limit=PAGE
-        )
-        return [item_of(stored).event for stored in page]
+        found: list[SessionEvent] = []
+        after = appended.first_seq - 1
+        while page := await self._store.read(appended.session_id, after=after, until=appended.last_seq, limit=PAGE):
+            found += [item_of(stored).event for stored in page]
+            after = page[-1].seq
+        return found

@@ -432,3 +432,13 @@ async def test_tenants_share_nothing(manager: SessionManager) -> None:
     assert first.session_id != second.session_id
     assert await manager.list_sessions(principal=two) == [second.session_id]
     assert await manager.get_session(first.session_id, principal=two) is None
+
+
+async def test_a_retry_of_a_long_batch_returns_all_of_it(manager: SessionManager) -> None:
+    """However many events went in under a key, whoever appends them again gets them back as they were stored (C2)."""
+    session = await manager.get_or_create("cli:p")
+    batch = [UserMessageEvent(content=f"message {number}") for number in range(600)]
+    stored = await session.add_events(batch, idempotency_key="once")
+    again = await session.add_events(batch, idempotency_key="once")
+    assert [event.event_id for event in again] == [event.event_id for event in stored]
+    assert session.head.event_count == 601
