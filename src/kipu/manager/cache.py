@@ -59,12 +59,11 @@ class SessionCache(Generic[T]):
 
     async def shrink(self, *, on_failure: Callable[[T, KipuError], Awaitable[None] | None] | None = None) -> None:
         """Let go of the least recently used objects over the limit, each saved first."""
-        excess = len(self._recent) - self._limit
         for session_id in list(self._recent):
-            if excess <= 0:
+            if len(self._recent) <= self._limit:
                 return
-            session = self._recent[session_id]
-            if session.in_use:
+            session = self._recent.get(session_id)  # saving awaits: others shrink too, or erase one
+            if session is None or session.in_use:
                 continue
             try:
                 await session.save()
@@ -76,7 +75,6 @@ class SessionCache(Generic[T]):
                 continue
             if not session.in_use:  # saving awaited: somebody may have come meanwhile
                 self._recent.pop(session_id, None)
-                excess -= 1
 
     def __iter__(self) -> Iterator[T]:
         return iter(list(self._recent.values()))

@@ -141,3 +141,16 @@ async def test_unreadable_is_not_absent(opener: Opener) -> None:
     with pytest.raises(StoreClosedError) as caught:
         await manager.get_session(session_id + "x")
     assert caught.value.code == "store_closed"
+
+
+async def test_many_tasks_that_open_sessions_at_once_each_get_theirs(opener: Opener) -> None:
+    """While one saves what is to leave memory another lets go of it: nobody fails for that (A45, A47)."""
+    manager = await opener(max_sessions=8, policy=SMALL)
+    jumped = [await manager.get_or_create(f"cli:{number}") for number in range(8)]
+    for session in jumped:
+        await filled_until_jump(session)
+    fresh = [await manager.create_session() for _ in range(8)]
+    opened = await asyncio.gather(*[manager.open(session_id) for session_id in fresh])
+    assert [session.session_id for session in opened] == fresh
+    for session in jumped:
+        assert isinstance((await session.get_recent_events(1))[0], NoteEvent)
