@@ -459,11 +459,16 @@ class SessionManager(BaseSessionManager):
         return await release_session(await self.open(session_id, principal=caller, verb=Verb.HOLD), principal=caller)
 
     async def close(self) -> None:
-        """Save every live session and close the store."""
-        await self.denials.close()
-        for session in self._cache:
-            await session.save()
-        await self.store.close()
+        """Save every live session and close the store, also where one cannot be saved: it may be erased, or the disk full."""
+        try:
+            await self.denials.close()
+            for session in self._cache:
+                try:
+                    await session.save()
+                except KipuError as error:
+                    logger.warning("the window of session %s was not saved: %s", session.session_id, error)
+        finally:
+            await self.store.close()
 
     async def __aenter__(self) -> Self:
         return self

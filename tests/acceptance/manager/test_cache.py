@@ -154,3 +154,24 @@ async def test_many_tasks_that_open_sessions_at_once_each_get_theirs(opener: Ope
     assert [session.session_id for session in opened] == fresh
     for session in jumped:
         assert isinstance((await session.get_recent_events(1))[0], NoteEvent)
+
+
+async def test_closing_closes_the_store_whatever_cannot_be_saved(opener: Opener) -> None:
+    """A session that was erased elsewhere, or a full disk, keeps no store open behind a manager that closes (B49, A47)."""
+    for fault in ("erased", "full"):
+        manager, other = await opener(policy=SMALL), await opener()
+        store = manager.store = FullStore(manager.store)
+        session = await manager.get_or_create("cli:a")
+        kept = await manager.get_or_create("cli:b")
+        await filled_until_jump(session)
+        await filled_until_jump(kept)
+        if fault == "erased":
+            await other.delete_session(session.session_id)
+        store.full = fault == "full"
+        await manager.close()
+        with pytest.raises(StoreClosedError):
+            await manager.store.head(kept.session_id)
+        if fault == "erased":
+            last = (await (await other.open(kept.session_id)).get_recent_events(1))[0]
+            assert isinstance(last, NoteEvent)
+            await other.delete_session(kept.session_id)
