@@ -225,6 +225,8 @@ class Window:
         A summary of what lies before it may stand in its place: no exchange is cut, and none that is open is left behind.
         """
         exchanges = self._assembly.exchanges[self._apart :]
+        if not exchanges:
+            return None
         selection = Selection(
             replace(self.policy, low_water=keep_share),
             exchanges,

@@ -369,3 +369,8 @@ def test_canonical_form_is_what_it_says() -> None:
     plain = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
     assert canonical(value) == plain
     assert canonical({"z": 1, "a": "é"}) == '{"a":"é","z":1}'.encode()
+
+
+def test_of_an_empty_window_nothing_can_be_summarised() -> None:
+    """There is no cut where nothing was said yet."""
+    assert Window(WindowPolicy()).cut(keep_share=0.3) is None
