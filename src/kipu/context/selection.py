@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from kipu.context.exchange import Exchange
 from kipu.context.policy import WindowPolicy
 
 
 class Selection:
-    """Choose a start among exchanges, `fixed_tokens` being taken by what stays whatever the start is."""
+    """Choose a start among exchanges, `fixed_tokens` and the media of `apart` being taken by what stays whatever the start is."""
 
     def __init__(
-        self, policy: WindowPolicy, exchanges: Sequence[Exchange], *, fixed_tokens: int, open_exchange: Exchange | None
+        self,
+        policy: WindowPolicy,
+        exchanges: Sequence[Exchange],
+        *,
+        fixed_tokens: int,
+        open_exchange: Exchange | None,
+        apart: Sequence[Exchange] = (),
     ) -> None:
         self._policy = policy
         self._exchanges = exchanges
         self._fixed = fixed_tokens
+        self._apart = apart
         # A cut behind an exchange that waits for results would make them orphans.
         self._last = exchanges.index(open_exchange) if open_exchange in exchanges else len(exchanges) - 1
 
@@ -32,7 +39,8 @@ class Selection:
         newest = self._newest_user()
         if newest is None:
             return self._within_turn(None)
-        if self._cost(newest) <= self._policy.max_tokens - self._fixed and self._fits_count(newest):
+        room = self._policy.max_tokens - self._fixed
+        if self._cost(newest) <= room and self._fits_count(newest) and self._fits_media(newest):
             return newest
         return self._within_turn(newest)
 
@@ -103,15 +111,36 @@ class Selection:
         count = len(kept)
         start = self._last
         first = 0 if user is None else user + len(kept)
+        media = self._within_media([*self._apart, *kept], share=policy.low_water)
         for index in range(len(self._exchanges) - 1, first - 1, -1):
-            tokens += self._exchanges[index].tokens
-            count += self._exchanges[index].message_count
+            exchange = self._exchanges[index]
+            tokens += exchange.tokens
+            count += exchange.message_count
             over = tokens > policy.max_tokens * policy.low_water or count > policy.max_messages * policy.low_water
-            if over and index < self._last:
+            if (not media(exchange) or over) and index < self._last:
                 break
             if index <= self._last and self._is_cut(index):
                 start = index
         return start
+
+    def _within_media(self, stays: Sequence[Exchange], *, share: float) -> Callable[[Exchange], bool]:
+        """Return what says of one more exchange whether a share of the media's bounds still holds.
+
+        It always does where what stays is above that share already: no start would show any newer ones then.
+        """
+        policy = self._policy
+        left = policy.media_max_count * share - sum(exchange.media_count for exchange in stays)
+        bytes_left = policy.media_max_total_bytes * share - sum(exchange.media_bytes for exchange in stays)
+        if left <= 0 or bytes_left <= 0:
+            return lambda _: True
+
+        def fits(exchange: Exchange) -> bool:
+            nonlocal left, bytes_left
+            left -= exchange.media_count
+            bytes_left -= exchange.media_bytes
+            return left >= 0 and bytes_left >= 0
+
+        return fits
 
     def _is_cut(self, index: int) -> bool:
         """Say whether everything from `index` on, and nothing else, has events from its `first_seq` on."""
@@ -125,6 +154,11 @@ class Selection:
 
     def _cost(self, index: int) -> int:
         return sum(exchange.tokens for exchange in self._exchanges[index:])
+
+    def _fits_media(self, user: int) -> bool:
+        kept = self._group(user)
+        media = self._within_media([*self._apart, *kept], share=1.0)
+        return all(media(exchange) for exchange in self._exchanges[user + len(kept) :])
 
     def _fits_count(self, index: int) -> bool:
         return sum(exchange.message_count for exchange in self._exchanges[index:]) <= self._policy.max_messages

@@ -210,6 +210,7 @@ class Window:
             exchanges,
             fixed_tokens=bounds.next_tokens + min(pins, share),
             open_exchange=self._assembly.open_exchange,
+            apart=self._assembly.exchanges[: self._apart],
         )
         index = None
         if bounds.next_summary is not None:

@@ -1,0 +1,65 @@
+"""Media that a turn brings in: the newest are shown, however long the turn is (C7, C9, A33)."""
+
+from __future__ import annotations
+
+import base64
+
+from kipu.context.item import Item
+from kipu.context.policy import WindowPolicy
+from kipu.context.window import Window
+from kipu.events.content import MediaPart
+from kipu.events.conversation import ToolCallEvent, ToolResultEvent, UserMessageEvent
+from kipu.events.event import SessionEvent
+from kipu.testing.validators import validate
+from tests.properties.window_logs import PNG
+
+PICTURE = {"type": "media", "media_type": "image/png", "data": base64.b64encode(PNG).decode(), "size": len(PNG)}
+
+
+class Screens:
+    """Let a turn look at one screen after another, and count how often the window jumps."""
+
+    def __init__(self, *, asked_with: int) -> None:
+        self.window = Window(WindowPolicy())
+        self.jumps = self.seq = 0
+        pictures = [MediaPart.model_validate(PICTURE) for _ in range(asked_with)]
+        self.add(UserMessageEvent(content=pictures or "click on"))
+
+    def add(self, event: SessionEvent) -> None:
+        self.seq += 1
+        self.window.extend([Item(self.seq, event.model_copy(update={"seq": self.seq}), 20)])
+        start = self.window.overflow()
+        if start is not None:
+            self.jumps += 1
+            self.window.jump(start)
+
+    def look(self, number: int) -> None:
+        self.add(ToolCallEvent(tool_name="screen", tool_call_id=f"s{number}", tool_input={}))
+        self.add(ToolResultEvent(tool_call_id=f"s{number}", result=[PICTURE]))
+
+    def shown(self) -> tuple[int, bool]:
+        """Return how many pictures are shown, and whether the newest is one of them."""
+        messages = self.window.messages("anthropic").payload
+        assert validate("anthropic", messages) == []
+        return str(messages).count("'image/png', 'data'"), "'image/png', 'data'" in str(messages["messages"][-1])
+
+
+def test_the_newest_picture_of_a_long_turn_is_shown() -> None:
+    """Past its bound the window lets go of a turn's oldest pictures and keeps its message; it jumps rarely for that."""
+    screens = Screens(asked_with=1)
+    for number in range(100):
+        screens.look(number)
+        count, is_newest = screens.shown()
+        assert is_newest
+        assert count <= WindowPolicy().media_max_count
+        assert "'image/png', 'data'" in str(screens.window.messages("anthropic").messages[0])
+    assert 5 <= screens.jumps <= 15
+
+
+def test_a_message_with_more_pictures_than_the_bound_makes_no_window_jump() -> None:
+    """Where the message that stays has them all, no start would show a newer one: the window stays as it is (A33, C9)."""
+    screens = Screens(asked_with=25)
+    for number in range(30):
+        screens.look(number)
+    assert screens.shown() == (WindowPolicy().media_max_count, False)
+    assert screens.jumps == 0
