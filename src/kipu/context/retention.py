@@ -28,7 +28,12 @@ def still_needed(items: Mapping[int, Item], dropped: Iterable[Item], *, anchor: 
 
 
 def change_pins(
-    pinned: dict[int, Item], wanted: Mapping[int, bool], *, exchanges: Sequence[Exchange], found: Mapping[int, Item]
+    pinned: dict[int, Item],
+    wanted: Mapping[int, bool],
+    *,
+    exchanges: Sequence[Exchange],
+    found: Mapping[int, Item],
+    anchor: Collection[int],
 ) -> None:
     """Apply to `pinned` what was pinned and unpinned of the events before the start since the last jump."""
     for exchange in exchanges:
@@ -37,8 +42,10 @@ def change_pins(
             for item in items:
                 pinned.pop(item.seq, None)
     if any(wanted.values()):
-        # What was handed over from before the start and is no waiting message came with a pin, as part of its exchange.
-        pinned.update({seq: item for seq, item in found.items() if not is_queued(item) or wanted.get(seq)})
+        # What was handed over from before the start came with a pin, as part of its exchange, but for the messages that wait
+        # and those that a jump kept.
+        came = {seq: item for seq, item in found.items() if not is_queued(item) and seq not in anchor}
+        pinned.update(came | {seq: item for seq, item in found.items() if wanted.get(seq)})
 
 
 def limit_pins(assembly: Assembly, policy: WindowPolicy) -> None:

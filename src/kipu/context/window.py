@@ -303,12 +303,17 @@ class Window:
         exchanges = self._assembly.exchanges
         dropped = [item for item in self._items if item.seq < start_seq]
         users = self._users_before(start_seq) if users is None else users
+        kept = self._anchor
         self._anchor = tuple(seq for seq in users if seq < start_seq)
         self._anchored_at = at_seq
         for item in self._boundaries.pinned_items([*self._lead, *exchanges[self._apart :]], before_seq=start_seq):
             self._pinned[item.seq] = item
         change_pins(
-            self._pinned, self._boundaries.earlier_pins, exchanges=exchanges[: self._apart], found=self._earlier
+            self._pinned,
+            self._boundaries.earlier_pins,
+            exchanges=exchanges[: self._apart],
+            found=self._earlier,
+            anchor=kept,
         )
         self._earlier.update({item.seq: item for item in dropped})
         self._earlier = still_needed(self._earlier, dropped, anchor=self._anchor)

@@ -90,3 +90,21 @@ async def test_a_pinned_greeting_stays_too(opener: Opener) -> None:
     live = await shown(session)
     assert "good morning" in str(live)
     assert await shown(await (await opener(policy=POLICY)).open(session.session_id)) == live
+
+
+async def test_a_message_that_a_jump_kept_is_not_pinned_by_another_pin(opener: Opener) -> None:
+    """A question that stands before the window for its turn's sake goes when its turn has gone, whatever was pinned then (B36)."""
+    session = await (await opener(policy=POLICY)).get_or_create("cli:p")
+    first = (await work(session, calls=2))[0]
+    await session.add_event(UserMessageEvent(content="a long piece of work"))
+    async with session.turn() as turn:
+        for number in range(20):
+            await turn.add_event(ToolCallEvent(tool_name="read", tool_call_id=f"l{number}", tool_input={}))
+            await turn.add_event(ToolResultEvent(tool_call_id=f"l{number}", result="x"))
+    assert (await shown(session))[0]["content"][0]["text"] == "a long piece of work"
+    await session.pin(first)
+    for number in range(12):
+        await exchange(session, number)
+    live = await shown(session)
+    assert "a long piece of work" not in str(live)
+    assert await shown(await (await opener(policy=POLICY)).open(session.session_id)) == live
