@@ -214,9 +214,8 @@ class Session(SessionAccess):
             return False
         event = StatusChangedEvent.model_validate({"status": status, "reason": reason})
         async with self.holding():
-            while await self._may_become(
-                status
-            ):  # asked again: it was moved or held, maybe, while the lock was waited for
+            # Asked again: it was moved or held, maybe, while the lock was waited for.
+            while await self._may_become(status):
                 with suppress(ConflictError):
                     await self.add_event(event, principal=principal, expected_seq=self._history.last_seq)
                     return True
