@@ -7,7 +7,7 @@ import base64
 from kipu.context.item import Item
 from kipu.context.policy import WindowPolicy
 from kipu.context.window import Window
-from kipu.events.content import MediaPart
+from kipu.events.content import MediaPart, TextPart
 from kipu.events.conversation import ToolCallEvent, ToolResultEvent, UserMessageEvent
 from kipu.events.event import SessionEvent
 from kipu.testing.validators import validate
@@ -22,7 +22,7 @@ class Screens:
     def __init__(self, *, asked_with: int) -> None:
         self.window = Window(WindowPolicy())
         self.jumps = self.seq = 0
-        pictures = [MediaPart.model_validate(PICTURE) for _ in range(asked_with)]
+        pictures: list[TextPart | MediaPart] = [MediaPart.model_validate(PICTURE) for _ in range(asked_with)]
         self.add(UserMessageEvent(content=pictures or "click on"))
 
     def add(self, event: SessionEvent) -> None:
