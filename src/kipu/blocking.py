@@ -36,14 +36,8 @@ from kipu.manager.turn import Turn
 from kipu.ports.store import Page
 from kipu.wiring import open_manager as open_manager_async
 
+_CLOSED = "the manager is closed"
 _Job = tuple[Coroutine[Any, Any, Any], "Future[Any]"]
-
-
-class _ClosedError(RuntimeError):
-    """A call came when the manager was closed, or while it was being closed."""
-
-    def __init__(self) -> None:
-        super().__init__("the manager is closed")
 
 
 class _Seat:
@@ -74,7 +68,7 @@ class Portal:
         with self._gate:
             if self._ending:
                 coroutine.close()
-                raise _ClosedError
+                raise RuntimeError(_CLOSED)
             worker = self._worker()
             outcome = worker.hand(coroutine)
         return worker.wait_for(outcome)
@@ -162,7 +156,7 @@ class _Worker:
                 job = self._jobs.get_nowait()
                 if job is not None:
                     job[0].close()
-                    job[1].set_exception(_ClosedError())
+                    job[1].set_exception(RuntimeError(_CLOSED))
 
     async def _work(self) -> None:
         task = asyncio.current_task()
@@ -173,7 +167,7 @@ class _Worker:
                 outcome.set_result(await coroutine)
             except asyncio.CancelledError as error:
                 if not self._cancelling:  # the loop ends
-                    outcome.set_exception(_ClosedError())
+                    outcome.set_exception(RuntimeError(_CLOSED))
                     raise
                 outcome.set_exception(error)
             except BaseException as error:  # noqa: BLE001 - it is raised again in the calling thread
@@ -254,8 +248,10 @@ class BlockingManager(Blocking):
         if self._portal.closed:
             return
         try:
-            with suppress(_ClosedError):  # another thread was quicker
-                self._portal.run(self.wrapped.close())
+            self._portal.run(self.wrapped.close())
+        except RuntimeError:
+            if not self._portal.closed:  # else another thread was quicker
+                raise
         finally:
             self._portal.close()
 

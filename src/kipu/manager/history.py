@@ -167,7 +167,7 @@ class LiveHistory:
             found = await self.reader.at(missing)
             for seq in [seq for seq, item in found.items() if not isinstance(item.event, UserMessageEvent)]:
                 del found[seq]  # no message that is missing: it was pinned, and a pin keeps its whole exchange (B36)
-                found.update(await exchange_at(self.reader, seq, self._policy))
+                found.update(await exchange_at(self.reader, seq, policy=self._policy))
             self._sought.update(missing)
             self.window.extend(found[seq] for seq in sorted(found))
             self._grow()

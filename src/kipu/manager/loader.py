@@ -166,7 +166,7 @@ async def load(store: EventStore, head: Head, *, policy: WindowPolicy) -> Opened
     pinned: dict[int, Item] = {}
     for pin in head.pins:
         if pin < first and not await is_undone_in(reader, pin, newest=head.rewind_seq, tip=head.last_seq):
-            pinned.update(await exchange_at(reader, pin, policy))
+            pinned.update(await exchange_at(reader, pin, policy=policy))
     return Opened(
         head=head,
         reader=reader,
@@ -187,7 +187,7 @@ async def _with_messages(reader: HistoryReader, head: Head, *, items: list[Item]
     return sorted([*items, *found.values()]) if found else items
 
 
-async def exchange_at(reader: HistoryReader, seq: int, policy: WindowPolicy) -> dict[int, Item]:
+async def exchange_at(reader: HistoryReader, seq: int, *, policy: WindowPolicy) -> dict[int, Item]:
     """Return the items of the exchange that an event is in, put together as a window does it; none where it is in none.
 
     What people and models said beside it is not pinned with it, and results are found behind a message that came between.
