@@ -70,14 +70,12 @@ async def open_both(
     invocation: Invocation, stack: AsyncExitStack, *, source: str, target: str, decrypt: bool
 ) -> tuple[EventStore, EventStore]:
     """Open both stores until the stack is closed. Raises: InputError, StoreNotFoundError, CopyUnsealsError."""
-    from kipu.cli.place import require_place
+    from kipu.cli.place import is_same_place, require_place
     from kipu.errors import CopyUnsealsError, InputError
     from kipu.store_parts import keys_of
-    from kipu.store_url import StoreUrl
     from kipu.wiring import open_store
 
-    begins, ends = StoreUrl.parse(source), StoreUrl.parse(target)
-    if begins.kind == ends.kind != "memory" and begins.path.absolute() == ends.path.absolute():
+    if is_same_place(source, target):
         raise InputError(reason="both stores are the same")
     require_place(source, create=False)
     require_place(target, create=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from kipu.errors import StoreNotFoundError, StoreUrlError
@@ -46,6 +47,19 @@ def is_there(url: str) -> bool:
     except OSError:
         return True  # what is wrong with it is told when it is opened
     return True
+
+
+def is_same_place(url: str, other: str) -> bool:
+    """Return True where both URLs lead to one store, also by a link or by `..`: moved to itself, it would wait for itself."""
+    one, two = StoreUrl.parse(url), StoreUrl.parse(other)
+    if one.kind != two.kind or one.kind == "memory":
+        return False
+    if os.path.realpath(one.path) == os.path.realpath(two.path):
+        return True
+    try:
+        return one.path.samefile(two.path)  # one file under two names
+    except OSError:
+        return False
 
 
 def _is_other_folder(path: Path) -> bool:

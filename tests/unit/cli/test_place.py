@@ -82,3 +82,23 @@ def test_an_empty_folder_becomes_a_store_and_one_without_its_marker_stays_one(tm
         if path.is_file():
             path.unlink()
     assert len(kipu.ids()) == 1
+
+
+@pytest.mark.parametrize("options", [(), ("--cut-over",)], ids=["copy", "move"])
+@pytest.mark.parametrize("name", ["dotted", "linked", "hard"])
+def test_a_store_is_not_copied_to_itself_under_another_name(
+    kipu: CommandLine, name: str, options: tuple[str, ...]
+) -> None:
+    """A store that is also the target, however that is written, is refused as it is, and goes on taking messages (C22)."""
+    kipu.chat("hello")
+    place = kipu.home / kipu.store.rpartition("/")[2]
+    if name == "hard" and place.is_dir():
+        pytest.skip("folders have no second name")
+    other = {"dotted": kipu.home / ".." / kipu.home.name / place.name}.get(name, kipu.home / "other")
+    if name == "linked":
+        other.symlink_to(place)
+    if name == "hard":
+        other.hardlink_to(place)
+    ran = kipu.run("copy", kipu.store, f"{kipu.store.partition(':')[0]}:///{other}", *options)
+    assert (ran.code, "both stores are the same" in ran.stderr) == (2, True)
+    assert kipu.chat("another").code == 0
