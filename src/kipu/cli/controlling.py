@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kipu.cli.invocation import Invocation, begin
+from kipu.cli.number import number_in
 from kipu.cli.options import JsonOption, SessionArgument, StoreOption
 
 if TYPE_CHECKING:
@@ -147,10 +148,11 @@ def queue(
     json: JsonOption = False,
 ) -> None:
     """List the messages that wait in a session, or take one back before a turn gets it."""
-    if words and (len(words) != 2 or words[0] != "cancel" or not words[1].isdigit()):
+    seq = number_in(words[1]) if words and len(words) == 2 and words[0] == "cancel" else None
+    if words and seq is None:
         raise typer.BadParameter("write: kipu queue ID cancel SEQ, with the number that kipu queue ID shows")
     invocation = begin(context, store=store, json=json)
-    invocation.run(_cancel(invocation, session, int(words[1])) if words else _queue(invocation, session))
+    invocation.run(_cancel(invocation, session, seq) if seq is not None else _queue(invocation, session))
 
 
 async def _queue(invocation: Invocation, text: str) -> None:

@@ -11,6 +11,7 @@ import typer
 from kipu.cli.agent_guard import require_a_person
 from kipu.cli.completion import complete_proposal, complete_session
 from kipu.cli.invocation import Invocation, begin
+from kipu.cli.number import number_or_name
 from kipu.cli.options import JsonOption, StoreOption
 
 if TYPE_CHECKING:
@@ -178,7 +179,7 @@ async def _calls(
     if not where:
         raise InputError(reason="the proposal comes from no session; say which with --session")
     chosen = await find_session(manager, where)
-    return await calls_of_turn(chosen, int(turn) if turn.removeprefix("-").isdigit() else turn, most=most)
+    return await calls_of_turn(chosen, number_or_name(turn), most=most)
 
 
 @proposals.command("approve")

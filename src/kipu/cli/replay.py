@@ -30,6 +30,7 @@ def replay(
 
 
 async def _replay(invocation: Invocation, text: str, turn: str, *, every: bool) -> None:
+    from kipu.cli.number import number_or_name
     from kipu.cli.reference import find_session
     from kipu.cli.window_view import message_lines
     from kipu.errors import ReplayMismatchError
@@ -40,7 +41,7 @@ async def _replay(invocation: Invocation, text: str, turn: str, *, every: bool) 
     async with invocation.manager() as manager:
         session = await find_session(manager, text)
         calls = await model_calls(session)
-        wanted = calls if every else [call_of_turn(calls, _number(turn))]
+        wanted = calls if every else [call_of_turn(calls, number_or_name(turn))]
         replays = [(call, await replay_call(session, call, store=manager.store)) for call in wanted]
     records = [
         {
@@ -69,7 +70,3 @@ async def _replay(invocation: Invocation, text: str, turn: str, *, every: bool) 
             )
         if not output.json:
             output.say(f"model call {call.seq} of {call.turn_id}: digest {each.digest} as recorded")
-
-
-def _number(text: str) -> int | str:
-    return int(text) if text.removeprefix("-").isdigit() else text

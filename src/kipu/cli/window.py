@@ -9,6 +9,7 @@ import typer
 from kipu.cli.invocation import Invocation, begin
 from kipu.cli.options import JsonOption, SessionArgument, StoreOption
 
+MOST = 2**53 - 1  # what every reader of JSON takes
 app = typer.Typer(add_completion=False)
 
 
@@ -20,8 +21,8 @@ def window(
     target: Annotated[
         str, typer.Option(help="neutral, openai_chat, openai_responses, anthropic or gemini.")
     ] = "neutral",
-    max_tokens: Annotated[int | None, typer.Option(min=1, help="Under this token budget.")] = None,
-    max_messages: Annotated[int | None, typer.Option(min=1, help="With at most so many messages.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(min=1, max=MOST, help="Under this token budget.")] = None,
+    max_messages: Annotated[int | None, typer.Option(min=1, max=MOST, help="With at most so many messages.")] = None,
     store: StoreOption = None,
     json: JsonOption = False,
 ) -> None:

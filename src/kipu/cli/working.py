@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kipu.cli.invocation import Invocation, begin
+from kipu.cli.number import number_in
 from kipu.cli.options import JsonOption, StoreOption
 from kipu.errors import InputError, KipuError
 
@@ -146,6 +147,7 @@ def _signalled() -> Iterator[tuple[asyncio.Event, asyncio.Event]]:
 
 def _host_and_port(text: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65_535:
+    number = number_in(port)
+    if not colon or number is None or number > 65_535:
         raise InputError(reason=f"--health is HOST:PORT, such as 127.0.0.1:8080, not {text!r}")
-    return host.strip("[]") or "127.0.0.1", int(port)
+    return host.strip("[]") or "127.0.0.1", number

@@ -230,8 +230,9 @@ class Session(SessionAccess):
     async def pin(self, *seqs: int, on: bool = True, principal: Principal | None = None) -> None:
         """Keep these events' exchanges in the window, or no longer (B36)."""
         caller = await self.permit(Verb.CONFIGURE, principal)
-        known = await self._history.reader.at(seqs)
-        missing = [seq for seq in seqs if seq not in known or seq > self._history.last_seq]
+        last = self._history.last_seq
+        known = await self._history.reader.at([seq for seq in seqs if 0 < seq <= last])  # no store takes any number
+        missing = [seq for seq in seqs if seq not in known]
         if missing:
             raise InputError(reason=f"session {self.session_id} has no event {missing[0]}")
         await self.add_event(EventPinnedEvent(seqs=list(seqs), on=on, by=caller.id), principal=principal)

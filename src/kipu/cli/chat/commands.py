@@ -10,6 +10,7 @@ from kipu.cli.chat.memory_commands import MEMORY_COMMANDS
 from kipu.cli.chat.policy_commands import POLICY_COMMANDS
 from kipu.cli.chat.proposal_commands import PROPOSAL_COMMANDS
 from kipu.cli.chat.work_commands import WORK_COMMANDS
+from kipu.cli.number import number_in
 from kipu.errors import InputError
 from kipu.manager.head_limits import check_title
 
@@ -79,8 +80,9 @@ async def _switch(chat: Conversation, rest: str) -> None:
 
     if not rest:
         raise InputError(reason="say which: /switch with a number of /sessions, an id, or words of its title")
-    if rest.isdigit() and 0 < int(rest) <= len(chat.listed):
-        session = await chat.manager.open(list(chat.listed)[int(rest) - 1])
+    number = number_in(rest)
+    if number is not None and 0 < number <= len(chat.listed):
+        session = await chat.manager.open(list(chat.listed)[number - 1])
     else:
         session = await find_for_chat(chat.manager, rest)
     await session.refresh()
@@ -90,7 +92,8 @@ async def _switch(chat: Conversation, rest: str) -> None:
 
 async def _fork(chat: Conversation, rest: str) -> None:
     word, _, title = rest.partition(" ")
-    at, title = (int(word), title) if word.isdigit() else (None, rest)
+    at = number_in(word)
+    title = rest if at is None else title
     child = await chat.require_session().fork(at, title=title.strip() or None)
     await chat.manager.bind_key(chat.key, child.session_id)
     await chat.enter(child)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kipu.cli.chat.command_entry import Command
+from kipu.cli.number import number_in
 from kipu.errors import InputError
 from kipu.events.conversation import InstructionEvent
 from kipu.events.turn import TurnStartedEvent
@@ -31,11 +32,11 @@ async def _rewind(chat: Conversation, rest: str) -> None:
     words = rest.split()
     with_files = "--files" in words
     words = [word for word in words if word != "--files"]
-    if words[:1] == ["to"] and len(words) == 2 and words[1].isdigit():
-        await _go_back(chat, "rewind", to_seq=int(words[1]), turns=1, with_files=with_files)
-    elif not words or (len(words) == 1 and words[0].isdigit()):
-        turns = int(words[0]) if words else 1
-        await _go_back(chat, "rewind", to_seq=None, turns=turns, with_files=with_files)
+    number = number_in(words[-1]) if words else 1
+    if words[:1] == ["to"] and len(words) == 2 and number is not None:
+        await _go_back(chat, "rewind", to_seq=number, turns=1, with_files=with_files)
+    elif len(words) <= 1 and number is not None:
+        await _go_back(chat, "rewind", to_seq=None, turns=number, with_files=with_files)
     else:
         raise InputError(
             reason="write /rewind, /rewind 3 for three turns, or /rewind to 120 for an event; --files brings files back too"
@@ -43,9 +44,10 @@ async def _rewind(chat: Conversation, rest: str) -> None:
 
 
 async def _undo(chat: Conversation, rest: str) -> None:
-    if rest and not rest.isdigit():
+    turns = number_in(rest) if rest else 1
+    if turns is None:
         raise InputError(reason="write /undo, or /undo 3 for three turns")
-    await _go_back(chat, "undo", to_seq=None, turns=int(rest or 1), with_files=True)
+    await _go_back(chat, "undo", to_seq=None, turns=turns, with_files=True)
 
 
 async def _go_back(chat: Conversation, name: str, *, to_seq: int | None, turns: int, with_files: bool) -> None:

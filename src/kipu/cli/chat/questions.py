@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
+from kipu.cli.number import number_in
 from kipu.errors import InputError
 from kipu.interop.printable import printable_line
 
@@ -55,8 +56,8 @@ class Question:
     def choice(self, line: str) -> str:
         """Return what a line says: one of the choices by its number, else the line itself."""
         choices, text = self.arguments.get("choices") or (), line.strip()
-        is_number = text.isascii() and text.isdigit() and 0 < int(text) <= len(choices)
-        return str(choices[int(text) - 1]) if is_number else text
+        number = number_in(text)
+        return str(choices[number - 1]) if number is not None and 0 < number <= len(choices) else text
 
     @property
     def summary(self) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from kipu.cli.chat.command_entry import Command
 from kipu.cli.chat.file_commands import require_idle
 from kipu.cli.chat.questions import Answer
+from kipu.cli.number import number_in
 from kipu.errors import InputError
 from kipu.interop.printable import printable_line
 
@@ -62,8 +63,8 @@ async def _queue(chat: Conversation, rest: str) -> None:
 
 def _numbered(waiting: list[Any], word: str) -> Any:
     """Return a waiting message by its place in the list, or by its number in the log."""
-    if word.isdigit():
-        number = int(word)
+    number = number_in(word)
+    if number is not None:
         if 0 < number <= len(waiting):
             return waiting[number - 1]
         for message in waiting:

@@ -1,0 +1,49 @@
+"""Words that are nearly numbers, paths or ids: commands and the chat name them, and nothing else happens."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.cli.command_line import CommandLine
+
+# A digit to Python and no number; more digits than it reads; more than a store counts to.
+ODD_NUMBERS = ("²", "9" * 5000, "9" * 30)
+
+
+@pytest.mark.parametrize("number", ODD_NUMBERS, ids=["superscript", "unreadable", "huge"])
+def test_commands_refuse_numbers_that_are_none(kipu: CommandLine, number: str) -> None:
+    """What is no number of an event, turn or port ends with an error and its code, and changes nothing."""
+    kipu.chat("hello")
+    before = kipu.events("cli:default")
+    for words, code in {
+        ("replay", "cli:default", "--turn", number): 2,
+        ("replay", "cli:default", "--turn", "-" + number): 2,
+        ("queue", "cli:default", "cancel", number): 4 if number == "9" * 30 else 2,
+        ("pin", "cli:default", number): 2,
+        ("window", "cli:default", "--max-tokens", number): 2,
+        ("window", "cli:default", "--json", "--max-messages", number): 2,
+        ("worker", "--health", f"localhost:{number}"): 2,
+    }.items():
+        ran = kipu.run(*words)
+        assert (ran.code, ran.stdout) == (code, ""), words
+        assert ran.stderr.startswith("error: "), words
+    assert kipu.events("cli:default") == before
+
+
+@pytest.mark.parametrize("number", ODD_NUMBERS, ids=["superscript", "unreadable", "huge"])
+def test_chat_goes_on_after_numbers_that_are_none(kipu_sqlite: CommandLine, number: str) -> None:
+    """A slash command with such a number is refused, and the lines after it are answered."""
+    names = ("switch", "rewind", "rewind to", "undo", "queue cancel")
+    ran = kipu_sqlite.chat("hello", *(f"/{name} {number}" for name in names), "how many messages?")
+    assert ran.code == 1
+    assert ran.stderr.count("error: ") == len(names)
+    assert "my window holds 3 messages" in ran.stdout
+    assert len(kipu_sqlite.ids()) == 1
+
+
+def test_chat_takes_a_long_number_as_an_answer(kipu_sqlite: CommandLine) -> None:
+    """Digits that are the number of no choice are the answer in words (C13)."""
+    ran = kipu_sqlite.chat('use ask_user with {"question": "how many?", "choices": ["one", "two"]}', "7" * 5000)
+    assert ran.code == 0
+    answers = [event for event in kipu_sqlite.events(kipu_sqlite.ids()[0]) if event["event_type"] == "tool_result"]
+    assert str(answers[0]["result"]).startswith("7777")
