@@ -45,7 +45,7 @@ async def _approvals(invocation: Invocation, session: str | None) -> None:
 
     output = invocation.output
     async with invocation.manager() as manager:
-        session_id = await find_head(manager, session) if session else None
+        session_id = await find_head(manager, session) if session is not None else None
         pending = await _desk(manager).pending(session_id=session_id)
         now_s = manager.now_us() / 1e6
     if output.json:

@@ -187,7 +187,7 @@ async def _receipts(invocation: Invocation, session: str | None, *, person: str 
         of = None if person is None else Principal(person, tenant)
         found = await manager.receipts(session_id=session, person=of, principal=operator(tenant))
     if not found and (session is not None or person is not None):
-        raise SessionNotFoundError(session_id=session or f"those of {person}")
+        raise SessionNotFoundError(session_id=session if session is not None else f"those of {person}")
     if invocation.json:
         invocation.output.emit([receipt.to_json() for receipt in found])
         return

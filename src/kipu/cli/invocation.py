@@ -123,5 +123,7 @@ class Invocation:
 def begin(context: typer.Context, *, store: str | None = None, json: bool = False, **options: str | None) -> Invocation:
     """Return this run; options before the command's name count where the command's own were not given."""
     outer: dict[str, Any] = context.find_root().obj or {}
-    given = {"store": store or outer.get("store"), **options}
+    given = {"store": outer.get("store") if store is None else store, **options}
+    if given["store"] == "":  # a variable that is not set: rather nothing than another store
+        raise typer.BadParameter("--store is empty; name the store, or leave it out")
     return Invocation(Settings.load(os.environ, options=given), json=json or bool(outer.get("json")))

@@ -126,4 +126,7 @@ async def _ls(invocation: Invocation, query: SessionQuery, most: int | None) -> 
     if more:
         output.say(f"there are more: kipu ls -n {10 * (most or ON_SCREEN)}")
     if not found and not unreadable:
-        output.say("no sessions yet: begin one with kipu chat")
+        is_all = replace(query, limit=1) == SessionQuery(limit=1)
+        output.say(
+            "no sessions yet: begin one with kipu chat" if is_all else "no session is like that; kipu ls lists all"
+        )

@@ -316,7 +316,7 @@ async def _query(manager: SessionManager, wanted: dict[str, Any]) -> FactQuery:
     return FactQuery(
         statuses=None if status == "all" else cast("frozenset[FactStatus]", statuses),
         kinds=cast("frozenset[Kind]", frozenset({kind})) if kind else None,
-        session_id=await find_head(manager, session) if session else None,
+        session_id=await find_head(manager, session) if session is not None else None,
         limit=_PAGE,
     )
 

@@ -49,7 +49,7 @@ async def _policy(invocation: Invocation, text: str | None, *, asked: tuple[str,
     from kipu.cli.reference import find_session
 
     async with _manager(invocation) as manager:
-        session = await find_session(manager, text) if text else None
+        session = await find_session(manager, text) if text is not None else None
         in_force, specs, notes = await _in_force(invocation, manager, session)
         if asked is None:
             _show(invocation, in_force, specs=specs, notes=notes)

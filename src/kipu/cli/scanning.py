@@ -60,8 +60,8 @@ async def _scan(invocation: Invocation, text: str | None, *, entropy: bool) -> i
     output, redactor = invocation.output, redactor_of(invocation.settings, os.environ)
     rows: list[dict[str, Any]] = []
     async with invocation.manager() as manager:
-        heads = [(await find_session(manager, text)).head] if text else await _all_heads(manager)
-        session_id = heads[0].session_id if text else None
+        heads = [(await find_session(manager, text)).head] if text is not None else await _all_heads(manager)
+        session_id = heads[0].session_id if text is not None else None
         with progress_bar(output, "scanning", unit="sessions") as bar:
             bar.expect(len(heads))
             for number, head in enumerate(heads, 1):

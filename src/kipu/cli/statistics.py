@@ -37,7 +37,9 @@ async def _stats(invocation: Invocation, text: str | None) -> None:
     from kipu.cli.reference import find_session
 
     async with invocation.manager() as manager:
-        found = await session_stats(await find_session(manager, text)) if text else await store_stats(manager)
+        found = (
+            await session_stats(await find_session(manager, text)) if text is not None else await store_stats(manager)
+        )
     if invocation.json:
         invocation.output.emit(found)
     else:

@@ -61,7 +61,7 @@ async def _verify(invocation: Invocation, text: str | None) -> int:
     output, url, session_id = invocation.output, invocation.store_url, text
     try:
         async with invocation.manager() as manager:
-            session_id = await find_head(manager, text) if text else None
+            session_id = await find_head(manager, text) if text is not None else None
             found = list(await manager.store.verify(session_id))
             url = manager.store.describe().url
     except StoreCorruptError as error:  # its message says to run this command: what it found is told as damage instead

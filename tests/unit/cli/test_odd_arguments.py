@@ -47,3 +47,44 @@ def test_chat_takes_a_long_number_as_an_answer(kipu_sqlite: CommandLine) -> None
     assert ran.code == 0
     answers = [event for event in kipu_sqlite.events(kipu_sqlite.ids()[0]) if event["event_type"] == "tool_result"]
     assert str(answers[0]["result"]).startswith("7777")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("stats", ""),
+        ("verify", ""),
+        ("scan", ""),
+        ("approvals", ""),
+        ("receipts", ""),
+        ("policy", "--session", ""),
+        ("memory", "ls", "--session", ""),
+        ("run", "--session", "", "hello"),
+        ("run", "--resume", ""),
+    ],
+    ids=" ".join,
+)
+def test_an_empty_session_is_none_and_not_all(kipu_sqlite: CommandLine, words: tuple[str, ...]) -> None:
+    """A variable that is not set names no session: it is not found, nothing is begun, and the whole store is not meant."""
+    kipu_sqlite.chat("hello")
+    before = kipu_sqlite.ids()
+    ran = kipu_sqlite.run(*words)
+    assert (ran.code, ran.stdout) == (3, "")
+    assert "There is no session ''" in ran.stderr
+    assert kipu_sqlite.ids() == before
+
+
+@pytest.mark.parametrize("words", [("--store", "", "trash", "cli:default"), ("trash", "cli:default", "--store", "")])
+def test_an_empty_store_is_not_the_default_one(kipu_sqlite: CommandLine, words: tuple[str, ...]) -> None:
+    """`--store "$UNSET"` is refused, rather than that something is done to the store that is used without it."""
+    kipu_sqlite.chat("hello")
+    ran = kipu_sqlite.run(*words)
+    assert (ran.code, "--store is empty" in ran.stderr) == (2, True)
+    assert len(kipu_sqlite.ids()) == 1
+
+
+def test_ls_does_not_say_that_there_are_no_sessions_where_none_is_like_that(kipu_sqlite: CommandLine) -> None:
+    """A filter that leaves nothing is told from a store that holds nothing (B26)."""
+    kipu_sqlite.chat("hello")
+    assert "no sessions yet" not in kipu_sqlite.run("ls", "--tag", "birds").stderr
+    assert "no session is like that" in kipu_sqlite.run("ls", "--status", "trashed").stderr

@@ -39,7 +39,7 @@ class Task:
     @property
     def is_new(self) -> bool:
         """Return True when a session is begun for it."""
-        return not (self.session or self.last or self.resume)
+        return self.session is None and self.resume is None and not self.last
 
     @property
     def place(self) -> str:
