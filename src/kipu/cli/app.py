@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 from io import TextIOWrapper
@@ -178,8 +179,16 @@ def make_app() -> typer.Typer:
     return app
 
 
+def _open_closed_streams() -> None:
+    """Put the empty device where a process was begun without stdin, stdout or stderr: else a file of a store gets its number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode, encoding="utf-8"))
+
+
 def run() -> None:
     """Run the command line with this process's arguments."""
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a character the terminal lacks is no reason to stop
