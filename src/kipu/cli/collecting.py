@@ -44,7 +44,7 @@ def gc(
     store: StoreOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Expire, archive, trash and erase what [retention] in the settings says is due. See it first with --dry-run."""
+    r"""Expire, archive, trash and erase what \[retention] in the settings says is due. See it first with --dry-run."""
     invocation = begin(context, store=store, json=json)
     retention = retention_of(invocation)
     if not dry_run and retention.erase_after_days is not None and not yes:

@@ -22,7 +22,7 @@ def reveal(
     store: StoreOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Show an event with the secrets that were left out of it. Needs `vault` in [redaction_rules], and the key it had then.
+    r"""Show an event with the secrets that were left out of it. Needs `vault` in \[redaction_rules], and the key it had then.
 
     Nothing is changed: the log stays without them. What was left out before a vault was configured is gone.
     """

@@ -88,3 +88,11 @@ def test_ls_does_not_say_that_there_are_no_sessions_where_none_is_like_that(kipu
     kipu_sqlite.chat("hello")
     assert "no sessions yet" not in kipu_sqlite.run("ls", "--tag", "birds").stderr
     assert "no session is like that" in kipu_sqlite.run("ls", "--status", "trashed").stderr
+
+
+def test_help_shows_words_in_brackets(kipu_sqlite: CommandLine) -> None:
+    """The tables of the settings that a command needs are named in its help, and in the list of all commands."""
+    listed = " ".join(kipu_sqlite.run("--help").stdout.replace("│", " ").split())
+    for command, table in {"gc": "[retention]", "reveal": "[redaction_rules]"}.items():
+        assert table in listed
+        assert table in kipu_sqlite.run(command, "--help").stdout
