@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import parse_qsl, quote, unquote
 
 from kipu.errors import StoreUrlError
+from kipu.ports.home_path import home_path
 from kipu.stores.postgres.address import Address
 from kipu.stores.valkey.address import SCHEMES as VALKEY_SCHEMES
 from kipu.stores.valkey.address import Address as ValkeyAddress
@@ -73,11 +74,7 @@ class StoreUrl:
             raise StoreUrlError(url=text, reason="fields is the names of fields with commas between them")
         if kind == "memory":
             return cls(text, kind, settings=settings)
-        if not place.startswith("/") or place == "/":
-            raise StoreUrlError(
-                url=text, reason="after the scheme comes /path: three slashes, or four for an absolute path"
-            )
-        return cls(text, kind, Path(place[1:]).expanduser(), settings)
+        return cls(text, kind, _path_in(text, place), settings)
 
     @classmethod
     def _on_server(cls, text: str, query: str, *, kind: str, shown: str) -> StoreUrl:
@@ -96,6 +93,16 @@ class StoreUrl:
     def is_on_server(self) -> bool:
         """Return True where the sessions are on another machine, or may be."""
         return self.kind in {"postgresql", "valkey"}
+
+
+def _path_in(text: str, place: str) -> Path:
+    if not place.startswith("/") or place == "/":
+        raise StoreUrlError(
+            url=text, reason="after the scheme comes /path: three slashes, or four for an absolute path"
+        )
+    if "\0" in place:
+        raise StoreUrlError(url=text, reason="no path has a character of the code 0 in it")
+    return home_path(place[1:])
 
 
 def default_store_url(environment: Mapping[str, str]) -> str:
@@ -121,7 +128,7 @@ def vault_path(parsed: StoreUrl) -> Path | None:
     """Return the file of a store's key vault: beside it, so that a copy of the store alone opens nothing; None where it is no file."""
     named = parsed.settings.get("vault")
     if named:
-        return None if is_database(named) else Path(named).expanduser() / "store.keys"
+        return None if is_database(named) else home_path(named) / "store.keys"
     return None if parsed.kind == "memory" or parsed.keeps_its_own else _beside(parsed, ".keys")
 
 

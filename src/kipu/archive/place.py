@@ -12,6 +12,7 @@ from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
 from kipu.errors import ArchiveError, ArchiveMissingError, ArchivePlaceError
+from kipu.ports.home_path import home_path
 
 _PRIVATE_FILE, _PRIVATE_FOLDER = 0o600, 0o700
 
@@ -70,7 +71,7 @@ def open_place(url: str) -> ArchivePlace:
     if not url or (parts.scheme and not parts.netloc and parts.scheme != "file"):
         raise ArchivePlaceError(place=url, reason="it is neither a folder nor a URL")
     if not parts.scheme:
-        return FolderPlace(Path(url).expanduser().absolute())
+        return FolderPlace(home_path(url).absolute())
     if parts.scheme == "file":
         if parts.netloc or not parts.path.startswith("/"):
             raise ArchivePlaceError(place=url, reason="after file:// comes an absolute path")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kipu.errors import ConfigurationError
+from kipu.ports.home_path import home_path
 
 if TYPE_CHECKING:
     from kipu.cli.settings import Settings
@@ -75,7 +76,7 @@ def vault_of(settings: Settings, environment: Mapping[str, str]) -> SecretVault 
     if kind == "env" and environment.get(name):
         keys = keys_in(environment[name], source=f"the environment variable {name}")
     elif kind == "file" and name:
-        path = Path(name).expanduser()
+        path = home_path(name)
         file_keys(path, entropy=SystemEntropy())  # its owner's only, and keys in it
         keys = keys_in(path.read_text(encoding="utf-8"), source=f"the file {path}")
     else:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from kipu.cli.config_file import ConfigFile
 from kipu.cli.project_files import ProjectFiles
 from kipu.errors import ConfigurationError
+from kipu.ports.home_path import home_path
 
 if TYPE_CHECKING:
     from kipu.cli.invocation import Invocation
@@ -80,7 +81,7 @@ def agent_settings(settings: Settings, *, store_url: str, environment: Mapping[s
         own_places=(*own_places(settings, store_url), state_folder(environment)),
         project=project_files(settings, environment).settings_for,
         workspaces_mode=cast("WorkspacesMode", settings["workspaces"]),
-        workspaces_root=Path(root).expanduser().absolute() if (root := settings["workspaces_root"]) else None,
+        workspaces_root=home_path(root).absolute() if (root := settings["workspaces_root"]) else None,
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from kipu.cli.config_file import ConfigFile
 from kipu.errors import ConfigurationError
+from kipu.ports.home_path import home_path
 
 COLOURS = ("auto", "always", "never")
 TOKENS = ("estimate", "exact")
@@ -90,7 +91,7 @@ def config_path(environment: Mapping[str, str]) -> Path:
     base: str | Path = environment.get("XDG_CONFIG_HOME", "")
     if not Path(base).is_absolute():  # the XDG rules: a relative one is as good as none
         base = Path(environment.get("HOME") or "~", ".config")
-    return Path(base).expanduser() / "kipu" / "config.toml"
+    return home_path(base) / "kipu" / "config.toml"
 
 
 class Settings:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kipu.errors import WorkspaceError
+from kipu.ports.home_path import home_path
 from kipu.ports.workspace import Workspace
 from kipu.proposals.text_check import SECTION_MARK
 
@@ -60,4 +61,4 @@ def project_text(workspace: Workspace | None) -> str | None:
 def default_workspaces_folder(data_home: str | None, home: str | None) -> Path:
     """Return where sessions' own directories are made when nobody says otherwise: in the XDG data folder."""
     base = Path(data_home) if data_home and data_home.startswith("/") else Path(home or "~", ".local", "share")
-    return base.expanduser() / "kipu" / "workspaces"
+    return home_path(base) / "kipu" / "workspaces"

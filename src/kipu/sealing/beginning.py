@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import NamedTuple
 
 from kipu.errors import KeySourceError
+from kipu.ports.home_path import home_path
 from kipu.security.cipher import KEY_BYTES
 from kipu.security.key_file import create_key_file, file_keys, key_line, keys_in
 from kipu.security.key_finder import KeyFinder
@@ -23,7 +23,7 @@ def make_key(text: str, finder: KeyFinder) -> MadeKey:
     """Make the key that a source names, unless it is there. Raises: KeySourceError, MissingExtraError."""
     kind, _, name = text.partition(":")
     if kind == "file" and name:
-        path = Path(name).expanduser()
+        path = home_path(name)
         if path.exists():
             file_keys(path, entropy=finder.entropy)  # it can be used, or this says why not
             return MadeKey(False)
@@ -48,7 +48,7 @@ def absolute_source(text: str) -> str:
         return text
     if not name:
         raise KeySourceError(source=repr(text), reason="there is no path in it")
-    return f"file:{Path(name).expanduser().absolute()}"
+    return f"file:{home_path(name).absolute()}"
 
 
 def _fresh(finder: KeyFinder) -> str:

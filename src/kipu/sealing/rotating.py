@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from kipu.errors import KeySourceError
+from kipu.ports.home_path import home_path
 from kipu.ports.vault import KeyVault
 from kipu.security.cipher import KEY_BYTES
 from kipu.security.key_file import add_key, file_keys, keep_keys, key_line, keys_in
@@ -114,7 +114,7 @@ class Rotation:
         kind, _, name = text.partition(":")
         entropy = self._finder.entropy
         if kind == "file":
-            add_key(Path(name).expanduser(), entropy=entropy)
+            add_key(home_path(name), entropy=entropy)
         elif kind == "keyring":
             write_keyring(name, f"{read_keyring(name).rstrip()}\n{key_line(entropy.random_bytes(KEY_BYTES))}")
         else:
@@ -136,7 +136,7 @@ class Rotation:
         """Take all keys but the newest out of a file or a keyring entry. Other stores under them open no more."""
         kind, _, name = text.partition(":")
         if kind == "file":
-            path = Path(name).expanduser()
+            path = home_path(name)
             kept = file_keys(path, entropy=self._finder.entropy).keys
             keep_keys(path, kept[-1:])
         elif kind == "keyring":

@@ -7,11 +7,11 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from importlib.metadata import entry_points
-from pathlib import Path
 from typing import Any
 
 from kipu.errors import KeySourceError, MissingExtraError
 from kipu.ports.clock import Entropy
+from kipu.ports.home_path import home_path
 from kipu.security.cipher import KEY_BYTES
 from kipu.security.key_file import file_keys, keys_in
 from kipu.security.key_provider import KeyProvider, KeySource, LocalKeys, Salt
@@ -142,7 +142,7 @@ def key_source(text: str, *, environment: Mapping[str, str], entropy: Entropy, a
         return passphrase_keys(name or PASSPHRASE, environment=environment, entropy=entropy, ask=ask)
     if name:
         if kind == "file":
-            return file_keys(Path(name).expanduser(), entropy=entropy)
+            return file_keys(home_path(name), entropy=entropy)
         if kind == "env":
             return environment_keys(name, environment=environment, entropy=entropy)
         if kind == "keyring":

@@ -96,3 +96,25 @@ def test_help_shows_words_in_brackets(kipu_sqlite: CommandLine) -> None:
     for command, table in {"gc": "[retention]", "reveal": "[redaction_rules]"}.items():
         assert table in listed
         assert table in kipu_sqlite.run(command, "--help").stdout
+
+
+def test_paths_that_lead_to_nobodys_home_are_errors(kipu_sqlite: CommandLine) -> None:
+    """`~name` of nobody is named in an error with its next step: in options, URLs and the chat, which goes on."""
+    for words in (
+        ("chat", "--workspace", "~nobody-at-all"),
+        ("ls", "--store", "sqlite:///~nobody-at-all/a.db"),
+        ("archive", "cli:default", "--to", "~nobody-at-all/x"),
+        ("key", "init", "file:~nobody-at-all/key"),
+    ):
+        kipu_sqlite.chat("hello")
+        ran = kipu_sqlite.run(*words)
+        assert (ran.code, "~nobody-at-all" in ran.stderr, "set HOME" in ran.stderr) == (2, True, True), words
+    ran = kipu_sqlite.chat("hello", "/cwd ~nobody-at-all", "how many messages?")
+    assert (ran.code, "[configuration]" in ran.stderr, "my window holds 3 messages" in ran.stdout) == (1, True, True)
+
+
+@pytest.mark.parametrize("url", ["sqlite:///a%00b.db", "jsonl:////tmp/%00"])
+def test_a_store_url_with_a_null_character_is_refused(kipu_sqlite: CommandLine, url: str) -> None:
+    """What no file system takes as a path is no store URL."""
+    ran = kipu_sqlite.run("ls", "--store", url)
+    assert (ran.code, "[store_url]" in ran.stderr) == (2, True)

@@ -10,6 +10,7 @@ from kipu.cli.number import number_in
 from kipu.errors import InputError
 from kipu.events.conversation import InstructionEvent
 from kipu.events.turn import TurnStartedEvent
+from kipu.ports.home_path import home_path
 from kipu.session.branch import visible
 from kipu.session.patch import WORKSPACE
 
@@ -123,7 +124,7 @@ async def _cwd(chat: Conversation, rest: str) -> None:
 
 
 def _directory(chat: Conversation, text: str) -> Path:
-    path = Path(text).expanduser()
+    path = home_path(text)
     return path if path.is_absolute() else (chat.root or Path.cwd()) / path
 
 

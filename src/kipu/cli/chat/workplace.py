@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kipu.errors import InputError, KipuError
+from kipu.ports.home_path import home_path
 from kipu.ports.store import SessionQuery
 from kipu.runtime.turns.ancestry import PARENT
 from kipu.session.patch import WORKSPACE
@@ -44,7 +45,7 @@ class Place:
         if is_worktree and workspace == "private":
             raise InputError(reason="a worktree and a private directory are two things; give one of them")
         if workspace is not None and workspace != "private":
-            path = Path(workspace).expanduser().absolute()
+            path = home_path(workspace).absolute()
             if not path.is_dir():
                 raise InputError(reason=f"there is no directory {path} to work in")
             return cls("worktree" if is_worktree else "directory", path)

@@ -14,6 +14,7 @@ import orjson
 from kipu.events.content import text_of
 from kipu.ports.erasure import Emptied, Facts
 from kipu.ports.head import Head
+from kipu.ports.home_path import home_path
 from kipu.ports.store import EventStore
 
 _MOST_MESSAGES = 50_000
@@ -23,7 +24,7 @@ def state_folder(environment: Mapping[str, str]) -> Path:
     """Return where what is only convenient is kept, such as the lines that were entered: by the XDG rules."""
     base = environment.get("XDG_STATE_HOME", "")
     folder = Path(base) if base.startswith("/") else Path(environment.get("HOME") or "~", ".local", "state")
-    return folder.expanduser() / "kipu"
+    return home_path(folder) / "kipu"
 
 
 class HistoryPlace:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from kipu.errors import ConfigurationError
+from kipu.ports.home_path import home_path
 from kipu.ports.live import LiveChannel
 from kipu.ports.store import EventStore
 from kipu.runtime.live.relay import LiveRelay, LiveSeal
@@ -66,7 +66,7 @@ def _by_url(url: str) -> LiveChannel:
 
 def _place(url: str) -> str:
     """Return where a store has its files, the same for every way to write it."""
-    return str(Path(unquote(url.partition("?")[0].partition(":///")[2])).expanduser().resolve())
+    return str(home_path(unquote(url.partition("?")[0].partition(":///")[2])).resolve())
 
 
 def _seal(store: EventStore) -> LiveSeal | None:

@@ -8,11 +8,11 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from kipu.errors import MissingExtraError
+from kipu.ports.home_path import home_path
 from kipu.ports.model import ModelClient
 from kipu.runtime.models.discovery import ModelChoice, ModelProbes, choose_model
 
@@ -41,7 +41,7 @@ def open_model(choice: ModelChoice) -> ModelClient:
     if choice.kind == "gguf":
         from kipu.runtime.models.gguf import GgufModelClient
 
-        return GgufModelClient(Path(choice.name.removeprefix("gguf:")).expanduser(), name=choice.name)
+        return GgufModelClient(home_path(choice.name.removeprefix("gguf:")), name=choice.name)
     try:
         from kipu.runtime.models.pydantic_ai_client import open_provider_client
     except ImportError as error:

@@ -13,6 +13,7 @@ from typing import Any
 from kipu.errors import GitError, WorkspaceError
 from kipu.events.ids import check_session_id
 from kipu.ports.clock import Clock
+from kipu.ports.home_path import home_path
 from kipu.runtime.workspaces.git import GitProgram
 from kipu.runtime.workspaces.local import LocalWorkspace
 from kipu.runtime.workspaces.path_policy import PathPolicy
@@ -164,7 +165,7 @@ class WorkspaceProvision:
         self._add(record)
 
     def _directory(self, session_id: str, path: Path) -> LocalWorkspace:
-        real = Path(os.path.realpath(path.expanduser()))
+        real = Path(os.path.realpath(home_path(path)))
         if not real.is_dir():
             reason = "it is not a directory" if real.exists() else "there is no such directory"
             raise WorkspaceError(root=str(path), reason=reason)
