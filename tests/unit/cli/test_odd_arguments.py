@@ -118,3 +118,23 @@ def test_a_store_url_with_a_null_character_is_refused(kipu_sqlite: CommandLine, 
     """What no file system takes as a path is no store URL."""
     ran = kipu_sqlite.run("ls", "--store", url)
     assert (ran.code, "[store_url]" in ran.stderr) == (2, True)
+
+
+def _asked(kipu: CommandLine) -> str:
+    events = kipu.events(kipu.ids()[0])
+    return str(next(event["approval_id"] for event in events if event["event_type"] == "approval_request"))
+
+
+def test_chat_takes_no_letter_for_the_end_of_an_id(kipu_sqlite: CommandLine) -> None:
+    """A part of an id has four characters, in the chat too: fewer allow nothing, and answer as what they say (C15)."""
+    kipu_sqlite.chat("write a.txt: one")
+    ran = kipu_sqlite.chat(f"/approve {_asked(kipu_sqlite)[-1]}", options=("--continue",))
+    assert (ran.code, "[approval_not_found]" in ran.stderr) == (1, True)
+    assert not (kipu_sqlite.home / "a.txt").exists()
+    assert kipu_sqlite.chat(f"/approve {_asked(kipu_sqlite)[-5:]}", options=("--continue",)).code == 0
+    assert (kipu_sqlite.home / "a.txt").read_text() == "one\n"
+    kipu_sqlite.chat('use ask_user with {"question": "which letter?"}')
+    letter = _asked(kipu_sqlite)[-1]
+    assert kipu_sqlite.chat(f"/answer {letter}", options=("--continue",)).code == 0
+    results = [event["result"] for event in kipu_sqlite.events(kipu_sqlite.ids()[0]) if "result" in event]
+    assert results == [letter]

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from kipu.cli.chat.command_entry import Command
 from kipu.cli.chat.file_commands import require_idle
-from kipu.cli.chat.questions import Answer
+from kipu.cli.chat.questions import Answer, Question
 from kipu.cli.number import number_in
+from kipu.cli.reference import SHORTEST_PART
 from kipu.errors import InputError
 from kipu.interop.printable import printable_line
 
@@ -89,7 +90,7 @@ async def _decide(chat: Conversation, rest: str, name: str) -> None:
         if not wanted:
             raise InputError(reason="nothing waits for you here; kipu approvals lists what waits elsewhere")
     else:
-        wanted = [each for each in asked if approval_id in (each.approval_id, each.approval_id[-len(approval_id) :])]
+        wanted = _named(asked, approval_id)
     answer = Answer("yes") if name == "approve" else Answer("no", reason=reason or None)
     for question in wanted:
         await chat.answering.decide(question, answer)
@@ -105,10 +106,20 @@ async def _decide(chat: Conversation, rest: str, name: str) -> None:
     await chat.waiting.settle()
 
 
+def _named(asked: list[Question], text: str) -> list[Question]:
+    """Return the question whose id this is, or its unique start or end. Raises: InputError (the part is of several)."""
+    if len(text) < SHORTEST_PART:
+        return []
+    found = [each for each in asked if each.approval_id.startswith(text) or each.approval_id.endswith(text)]
+    if len(found) > 1:
+        raise InputError(reason=f"{text} is the part of {len(found)} ids; write more of the one you mean")
+    return found
+
+
 async def _answer(chat: Conversation, rest: str) -> None:
     approval_id, _, text = rest.partition(" ")
     asked = list(chat.view.questions.values()) if chat.view is not None else []
-    named = [each for each in asked if approval_id and each.approval_id.endswith(approval_id)]
+    named = _named(asked, approval_id) if text.strip() else []  # `/answer 2` is an answer, also where an id ends so
     question = next(iter(named), None) or next((each for each in asked if each.wants_words), None)
     if question is None:  # of another session, by its whole id
         await chat.runtime.desk.answer(approval_id, text)
