@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kipu.cli.chat.live_area import LiveArea
 
 CHUNK_BYTES = 65_536
+CHUNKS_AHEAD = 2
 
 
 @dataclass(slots=True)
@@ -69,10 +70,14 @@ class PipedLines:
         """Yield every line; bytes that are no UTF-8 become the replacement character."""
         loop = asyncio.get_running_loop()
         chunks: asyncio.Queue[bytes] = asyncio.Queue()
+        room = threading.Semaphore(
+            CHUNKS_AHEAD
+        )  # what comes faster than it is answered waits in the pipe, not in memory
 
         def read() -> None:
             chunk = b"-"
             while chunk:
+                room.acquire()
                 chunk = self._chunk()
                 try:
                     loop.call_soon_threadsafe(chunks.put_nowait, chunk)
@@ -81,13 +86,16 @@ class PipedLines:
 
         # A daemon: a thread that waits for a line must not keep the process alive.
         threading.Thread(target=read, name="kipu-stdin", daemon=True).start()
-        rest = b""
+        begun: list[bytes] = []
         while chunk := await chunks.get():
-            *lines, rest = (rest + chunk).split(b"\n")
-            for line in lines:
-                yield _text(line)
-        if rest:
-            yield _text(rest)
+            *ends, rest = chunk.split(b"\n")
+            for end in ends:
+                yield _text(b"".join([*begun, end]))
+                begun.clear()
+            begun.append(rest)
+            room.release()
+        if last := b"".join(begun):
+            yield _text(last)
 
     def _chunk(self) -> bytes:
         """Return what can be read, b"" at the end. No buffer's lock may be held when the process ends meanwhile."""
