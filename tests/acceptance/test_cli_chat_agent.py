@@ -113,6 +113,20 @@ def test_a_long_argument_is_changed_in_the_persons_editor(kipu: CommandLine, sta
     terminal.keys("C-d")
 
 
+@pytest.mark.parametrize("editor", ["/no/such/editor", "vi 'unended"])
+def test_an_editor_that_cannot_be_started_changes_nothing(kipu: CommandLine, start: Starter, editor: str) -> None:
+    """An EDITOR that is not there is told; the chat goes on, and the call still waits (C15)."""
+    kipu.environment["EDITOR"] = editor
+    terminal = start(kipu, "chat")
+    terminal.wait_for(READY)
+    ask_for(terminal, 'use write_file with {"path": "long.txt", "content": "one\\ntwo\\n"}')
+    terminal.type("e")
+    terminal.wait_for("cannot be used")
+    terminal.type("y")
+    wait_for_file(kipu.home / "long.txt", "one\ntwo\n")
+    terminal.keys("C-d")
+
+
 def wait_for_file(path: Path, text: str) -> None:
     until = time.monotonic() + WAIT_S
     while not path.exists() or path.read_text() != text:

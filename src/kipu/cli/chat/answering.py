@@ -126,7 +126,7 @@ class Answering:
 
 
 async def _edited_elsewhere(text: str, program: str) -> str | None:
-    """Return the text as a program of the person's left it; None where it did not end well."""
+    """Return the text as a program of the person's left it; None where it did not end well. Raises: InputError."""
     from prompt_toolkit.application import in_terminal
 
     path = await asyncio.to_thread(_kept, text)
@@ -135,6 +135,8 @@ async def _edited_elsewhere(text: str, program: str) -> str | None:
             process = await asyncio.create_subprocess_exec(*shlex.split(program), str(path))
             code = await process.wait()
         return await asyncio.to_thread(path.read_text, encoding="utf-8") if code == 0 else None
+    except (OSError, ValueError) as error:  # no such program, quotes that do not end, a text that is no UTF-8
+        raise InputError(reason=f"the editor {program!r} cannot be used ({error}); the call still waits") from error
     finally:
         await asyncio.to_thread(path.unlink, missing_ok=True)
 
