@@ -230,8 +230,7 @@ class Session(SessionAccess):
     async def pin(self, *seqs: int, on: bool = True, principal: Principal | None = None) -> None:
         """Keep these events' exchanges in the window, or no longer (B36)."""
         caller = await self.permit(Verb.CONFIGURE, principal)
-        last = self._history.last_seq
-        known = await self._history.reader.at([seq for seq in seqs if 0 < seq <= last])  # no store takes any number
+        known = await self._history.reader.at([seq for seq in seqs if seq <= self._history.last_seq])
         missing = [seq for seq in seqs if seq not in known]
         if missing:
             raise InputError(reason=f"session {self.session_id} has no event {missing[0]}")
