@@ -115,9 +115,7 @@ class Window:
         self._assembly.add_apart(kept)
         self._apart = len(self._assembly.exchanges)
         self._has_lead = self._apart > 0 and bool(kept)
-        self._lead: list[
-            Exchange
-        ] = []  # what was dropped before the first user message, pinned parts of it until the jump only
+        self._lead: list[Exchange] = []  # dropped before the first user message; pins in it outlive that
         bounds = self._boundaries
         last_change = max(self.start_seq - 1, bounds.jumped_at, *(item.seq for item in bounds.in_effect()))
         self.reload_from = undone_anchor(self._items, ranges, last_change=last_change, known=self.reload_from)

@@ -70,9 +70,7 @@ class PipedLines:
         """Yield every line; bytes that are no UTF-8 become the replacement character."""
         loop = asyncio.get_running_loop()
         chunks: asyncio.Queue[bytes] = asyncio.Queue()
-        room = threading.Semaphore(
-            CHUNKS_AHEAD
-        )  # what comes faster than it is answered waits in the pipe, not in memory
+        room = threading.Semaphore(CHUNKS_AHEAD)  # more than that waits in the pipe, not in memory
 
         def read() -> None:
             chunk = b"-"
