@@ -57,5 +57,7 @@ def limit_pins(assembly: Assembly, policy: WindowPolicy) -> None:
         if left >= 0:
             kept.append(exchange)
         else:
+            assembly.media_count -= exchange.media_count
+            assembly.media_bytes -= exchange.media_bytes
             assembly.adjustments.append(Adjustment("pin_dropped", exchange.seq, "pins take more than their share"))
     assembly.exchanges[:] = kept[::-1]

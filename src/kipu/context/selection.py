@@ -3,13 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from kipu.context.exchange import Exchange
 from kipu.context.policy import WindowPolicy
 
 
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How much of what is not tokens there may be from a window's start on, and what is taken by what stands before it."""
+
+    messages: int
+    media_count: int
+    media_bytes: int
+    taken_messages: int
+    taken_media: int
+    taken_bytes: int
+
+    @classmethod
+    def beside(cls, apart: Sequence[Exchange], policy: WindowPolicy) -> Room:
+        """Return what `apart` leaves of the policy's bounds; where it takes more than the share of pins, what it should leave.
+
+        Were it less, no start could ever be within the bounds, and the window would jump with every message (C9).
+        """
+        messages = sum(exchange.message_count for exchange in apart)
+        media = sum(exchange.media_count for exchange in apart)
+        size = sum(exchange.media_bytes for exchange in apart)
+
+        def left(bound: int, taken: int) -> int:
+            return bound - min(taken, int(bound * policy.pin_share))
+
+        return cls(
+            left(policy.max_messages, messages),
+            left(policy.media_max_count, media),
+            left(policy.media_max_total_bytes, size),
+            taken_messages=messages,
+            taken_media=media,
+            taken_bytes=size,
+        )
+
+
 class Selection:
-    """Choose a start among exchanges, `fixed_tokens` and the media of `apart` being taken by what stays whatever the start is."""
+    """Choose a start among exchanges; `fixed_tokens` and all that `room` lacks are taken by what stays whatever the start is."""
 
     def __init__(
         self,
@@ -18,12 +53,12 @@ class Selection:
         *,
         fixed_tokens: int,
         open_exchange: Exchange | None,
-        apart: Sequence[Exchange] = (),
+        room: Room,
     ) -> None:
         self._policy = policy
         self._exchanges = exchanges
         self._fixed = fixed_tokens
-        self._apart = apart
+        self._room = room
         # A cut behind an exchange that waits for results would make them orphans.
         self._last = exchanges.index(open_exchange) if open_exchange in exchanges else len(exchanges) - 1
 
@@ -64,9 +99,9 @@ class Selection:
         return self._within_turn(self._newest_user())
 
     def _longest_suffix(self) -> int | None:
-        policy, share = self._policy, self._policy.low_water
-        max_tokens, max_count = policy.max_tokens * share, policy.max_messages * share
-        max_media, max_size = policy.media_max_count * share, policy.media_max_total_bytes * share
+        room, share = self._room, self._policy.low_water
+        max_tokens, max_count = self._policy.max_tokens * share, room.messages * share
+        max_media, max_size = room.media_count * share, room.media_bytes * share
         tokens = self._fixed
         count = media = size = 0
         best = None
@@ -111,12 +146,12 @@ class Selection:
         count = len(kept)
         start = self._last
         first = 0 if user is None else user + len(kept)
-        media = self._within_media([*self._apart, *kept], share=policy.low_water)
+        media = self._within_media(kept, share=policy.low_water)
         for index in range(len(self._exchanges) - 1, first - 1, -1):
             exchange = self._exchanges[index]
             tokens += exchange.tokens
             count += exchange.message_count
-            over = tokens > policy.max_tokens * policy.low_water or count > policy.max_messages * policy.low_water
+            over = tokens > policy.max_tokens * policy.low_water or count > self._room.messages * policy.low_water
             if (not media(exchange) or over) and index < self._last:
                 break
             if index <= self._last and self._is_cut(index):
@@ -124,13 +159,12 @@ class Selection:
         return start
 
     def _within_media(self, stays: Sequence[Exchange], *, share: float) -> Callable[[Exchange], bool]:
-        """Return what says of one more exchange whether a share of the media's bounds still holds.
+        """Return what says of one more exchange whether a share of the room for media still holds.
 
         It always does where what stays is above that share already: no start would show any newer ones then.
         """
-        policy = self._policy
-        left = policy.media_max_count * share - sum(exchange.media_count for exchange in stays)
-        bytes_left = policy.media_max_total_bytes * share - sum(exchange.media_bytes for exchange in stays)
+        left = self._room.media_count * share - sum(exchange.media_count for exchange in stays)
+        bytes_left = self._room.media_bytes * share - sum(exchange.media_bytes for exchange in stays)
         if left <= 0 or bytes_left <= 0:
             return lambda _: True
 
@@ -157,11 +191,11 @@ class Selection:
 
     def _fits_media(self, user: int) -> bool:
         kept = self._group(user)
-        media = self._within_media([*self._apart, *kept], share=1.0)
+        media = self._within_media(kept, share=1.0)
         return all(media(exchange) for exchange in self._exchanges[user + len(kept) :])
 
     def _fits_count(self, index: int) -> bool:
-        return sum(exchange.message_count for exchange in self._exchanges[index:]) <= self._policy.max_messages
+        return sum(exchange.message_count for exchange in self._exchanges[index:]) <= self._room.messages
 
 
 def _last_seq(exchange: Exchange) -> int:

@@ -16,7 +16,7 @@ from kipu.context.log_view import standing, undone_anchor, undone_ranges
 from kipu.context.policy import WindowPolicy
 from kipu.context.rendering import Rendering
 from kipu.context.retention import change_pins, is_queued, limit_pins, still_needed
-from kipu.context.selection import Selection
+from kipu.context.selection import Room, Selection
 from kipu.context.shape import Reader
 from kipu.context.view import WindowView
 from kipu.events.boundary import RewindEvent
@@ -114,6 +114,7 @@ class Window:
         kept = [self._earlier[seq] for seq in self._anchor if seq in self._earlier and not is_undone(seq, ranges)]
         self._assembly.add_apart(kept)
         self._apart = len(self._assembly.exchanges)
+        self._room = Room.beside(self._assembly.exchanges, self.policy)
         self._has_lead = self._apart > 0 and bool(kept)
         self._lead: list[Exchange] = []  # dropped before the first user message; pins in it outlive that
         bounds = self._boundaries
@@ -208,7 +209,7 @@ class Window:
             exchanges,
             fixed_tokens=bounds.next_tokens + min(pins, share),
             open_exchange=self._assembly.open_exchange,
-            apart=self._assembly.exchanges[: self._apart],
+            room=self._room,
         )
         index = None
         if bounds.next_summary is not None:
@@ -231,18 +232,19 @@ class Window:
             exchanges,
             fixed_tokens=self._boundaries.next_tokens,
             open_exchange=self._assembly.open_exchange,
+            room=self._room,
         )
         index = selection.low_water(after_seq=self._boundaries.consolidated_seq) or selection.within_newest_turn()
         return exchanges[index].first_seq if index else None
 
     def _is_over(self) -> bool:
-        policy, assembly = self.policy, self._assembly
+        room, assembly = self._room, self._assembly
         tokens, message_count = self._view.totals(assembly.exchanges)
         return (
-            tokens + self._boundaries.tokens > policy.max_tokens
-            or message_count > policy.max_messages
-            or assembly.media_count > policy.media_max_count
-            or assembly.media_bytes > policy.media_max_total_bytes
+            tokens + self._boundaries.tokens > self.policy.max_tokens
+            or message_count - room.taken_messages > room.messages
+            or assembly.media_count - room.taken_media > room.media_count
+            or assembly.media_bytes - room.taken_bytes > room.media_bytes
         )
 
     def jump_record(self, start_seq: int) -> dict[str, Any]:

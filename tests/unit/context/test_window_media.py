@@ -7,8 +7,9 @@ import base64
 from kipu.context.item import Item
 from kipu.context.policy import WindowPolicy
 from kipu.context.window import Window
+from kipu.events.boundary import EventPinnedEvent
 from kipu.events.content import MediaPart, TextPart
-from kipu.events.conversation import ToolCallEvent, ToolResultEvent, UserMessageEvent
+from kipu.events.conversation import AgentMessageEvent, ToolCallEvent, ToolResultEvent, UserMessageEvent
 from kipu.events.event import SessionEvent
 from kipu.testing.validators import validate
 from tests.properties.window_logs import PNG
@@ -19,8 +20,8 @@ PICTURE = {"type": "media", "media_type": "image/png", "data": base64.b64encode(
 class Screens:
     """Let a turn look at one screen after another, and count how often the window jumps."""
 
-    def __init__(self, *, asked_with: int) -> None:
-        self.window = Window(WindowPolicy())
+    def __init__(self, *, asked_with: int, policy: WindowPolicy = WindowPolicy()) -> None:  # noqa: B008 - it is frozen
+        self.window = Window(policy)
         self.jumps = self.seq = 0
         pictures: list[TextPart | MediaPart] = [MediaPart.model_validate(PICTURE) for _ in range(asked_with)]
         self.add(UserMessageEvent(content=pictures or "click on"))
@@ -63,3 +64,21 @@ def test_a_message_with_more_pictures_than_the_bound_makes_no_window_jump() -> N
         screens.look(number)
     assert screens.shown() == (WindowPolicy().media_max_count, False)
     assert screens.jumps == 0
+
+
+def test_a_window_full_of_pins_jumps_rarely() -> None:
+    """However many messages or pictures are pinned, what is beside them has room of its own between two jumps (B36, C9)."""
+    for policy, pictures, pins in ((WindowPolicy(max_messages=40), 0, 50), (WindowPolicy(), 7, 3)):
+        screens = Screens(asked_with=1, policy=policy)
+        content = [MediaPart.model_validate(PICTURE) for _ in range(pictures)] or "keep this"
+        for _ in range(pins):
+            screens.add(UserMessageEvent.model_validate({"content": content}))
+            screens.add(EventPinnedEvent(seqs=[screens.seq]))
+        for number in range(100):
+            screens.look(number)  # what was pinned is behind the start by now
+        screens.jumps = 0
+        for _ in range(200):
+            screens.add(UserMessageEvent(content="go on"))
+            screens.add(AgentMessageEvent(content="well"))
+        assert str(screens.window.messages("openai_chat").messages).count("keep this") == (0 if pictures else pins)
+        assert screens.jumps <= 200 / 4
