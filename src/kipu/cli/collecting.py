@@ -50,7 +50,7 @@ def gc(
     if not dry_run and retention.erase_after_days is not None and not yes:
         due = invocation.run(_swept(invocation, retention, dry_run=True, trust_clock=trust_clock))[0].done["erased"]
         if due:
-            typer.confirm(f"Erase {due} sessions for good?", abort=True, err=True)
+            invocation.confirm(f"Erase {due} sessions for good?")
     sweep, steps = invocation.run(_swept(invocation, retention, dry_run=dry_run, trust_clock=trust_clock))
     _show(invocation, sweep, steps)
     if sweep.kept["failed"]:

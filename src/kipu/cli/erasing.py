@@ -57,7 +57,7 @@ def erase(
         return
     if not yes:
         what = session if session is not None else f"all sessions and the memory of {person}"
-        typer.confirm(f"Erase {what} for good?", abort=True, err=True)
+        invocation.confirm(f"Erase {what} for good?")
     work = _Erasing(invocation, cascade=cascade, detach=detach, proof=proof)
     done = invocation.run(work.person(person, tenant) if person is not None else work.session(session or ""))
     if done.proof is not None and done.proof.found:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from functools import cached_property
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
+from kipu.cli.exit_code import ExitCode
 from kipu.cli.output import Output
 from kipu.cli.settings import Settings
 
@@ -83,6 +85,25 @@ class Invocation:
             return asyncio.run(work)
         except asyncio.CancelledError:
             raise KeyboardInterrupt from None
+
+    def confirm(self, question: str) -> None:
+        """Go on if a person says yes to what cannot be taken back.
+
+        Raises: InputError (there is nobody to ask: a program, or a script whose input has ended), typer.Exit (no).
+        """
+        from kipu.errors import InputError
+
+        if self.json:
+            raise InputError(reason="with --json nobody is asked; --yes says that it is meant")
+        sys.stderr.write(f"{question} [y/N]: ")
+        sys.stderr.flush()
+        answer = sys.stdin.readline()
+        if not answer:
+            sys.stderr.write("\n")
+            raise InputError(reason="nobody answered; --yes says that it is meant")
+        if answer.strip().lower() not in {"y", "yes"}:
+            self.output.say("nothing was changed")
+            raise typer.Exit(ExitCode.FAILURE)
 
     @asynccontextmanager
     async def manager(self, *, create: bool = False) -> AsyncIterator[SessionManager]:

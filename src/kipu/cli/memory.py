@@ -225,7 +225,7 @@ def forget(
     """Remove every byte of facts from memory for good. What sessions say stays in them; `kipu erase` removes those."""
     invocation = begin(context, store=store, json=json)
     if not yes:
-        typer.confirm(f"Forget {', '.join(facts)} for good?", abort=True, err=True)
+        invocation.confirm(f"Forget {', '.join(facts)} for good?")
     invocation.run(_forget(invocation, facts))
 
 
