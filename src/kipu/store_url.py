@@ -8,10 +8,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import parse_qsl, quote, unquote
+from urllib.parse import quote, unquote
 
 from kipu.errors import StoreUrlError
 from kipu.ports.home_path import home_path
+from kipu.ports.url_settings import settings_in
 from kipu.stores.postgres.address import Address
 from kipu.stores.valkey.address import SCHEMES as VALKEY_SCHEMES
 from kipu.stores.valkey.address import Address as ValkeyAddress
@@ -60,7 +61,7 @@ class StoreUrl:
         if kind not in _SETTINGS:
             raise StoreUrlError(url=text, reason=f"there is no store of the kind {kind!r}")
         query, _, fallback = (found["query"] or "").partition("fallback=")
-        settings = dict(parse_qsl(query, keep_blank_values=True))
+        settings = dict(settings_in(query))
         if fallback:
             settings["fallback"] = unquote(fallback)
         unknown = sorted(set(settings) - _SETTINGS[kind])
@@ -78,7 +79,9 @@ class StoreUrl:
 
     @classmethod
     def _on_server(cls, text: str, query: str, *, kind: str, shown: str) -> StoreUrl:
-        settings = {name: value for name, value in parse_qsl(query) if name in {"archive", "vault", *SEALING}}
+        settings = {
+            name: value for name, value in settings_in(query) if value and name in {"archive", "vault", *SEALING}
+        }
         if "vault" in settings and not (is_database(settings["vault"]) or settings["vault"].startswith(("/", "~/"))):
             raise StoreUrlError(url=shown, reason="vault is postgresql://… or a directory by its whole path")
         name = hashlib.sha256(shown.encode()).hexdigest()[:16]

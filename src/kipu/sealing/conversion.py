@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
 from kipu.errors import (
     CopyMismatchError,
@@ -24,6 +24,7 @@ from kipu.errors import (
 from kipu.manager.copying import CopyProgress, CopyReport, copy_store
 from kipu.ports.head import Head
 from kipu.ports.store import EventStore, SessionQuery
+from kipu.ports.url_settings import settings_in
 from kipu.stores.conversion_mark import ConversionMark, mark_path
 from kipu.stores.store_files import StoreFiles, overwrite
 
@@ -63,7 +64,7 @@ class Conversion:
         beside: Beside | None = None,
         archives_beside: bool = True,
     ) -> None:
-        index = dict(parse_qsl(urlsplit(url).query)).get("index", "")
+        index = dict(settings_in(urlsplit(url).query)).get("index", "")
         self._files = StoreFiles(kind, path, index=index)
         self._new = StoreFiles(kind, path.with_name(f"{path.name}.converted"), index=index)
         self._old = StoreFiles(kind, path.with_name(f"{path.name}.before"), index=index)

@@ -42,6 +42,7 @@ SECRET = "s3cret/word"
         f"valkey://me:{SECRET}@host",
         "valkey://me:s3cret@word@host",
         "redis://me:s3cret#word@host",
+        "valkey://me\ud800:s3cret@host",
         "rediss://me:s3cret@host:port",
         "valkey://me:s3cret@[::1/0",
         "valkey://me:s3cret@host/0?prefix=NO",

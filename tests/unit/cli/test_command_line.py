@@ -257,6 +257,13 @@ def test_relative_xdg_folders_and_an_empty_home_count_as_none(tmp_path: Path) ->
     assert config_path({"XDG_CONFIG_HOME": "here", "HOME": "/h"}) == Path("/h/.config/kipu/config.toml")
 
 
+@pytest.mark.parametrize("url", ["sqlite:///{}/s.db", "postgresql://host/db", "valkey://host/0"])
+def test_a_plus_in_a_url_is_a_plus(tmp_path: Path, url: str) -> None:
+    """A folder with one in its name is that folder, as it is written or escaped, and no other with a space (C22)."""
+    for written in ("/srv/c++", "/srv/c%2B%2B"):
+        assert StoreUrl.parse(f"{url.format(tmp_path)}?archive={written}").settings["archive"] == "/srv/c++"
+
+
 def test_errors_of_paths_say_what_is_wrong_with_them(tmp_path: Path, kipu: CommandLine) -> None:
     """A folder given for a file, and a folder that is not there, are told as such, with the next step."""
     kipu.chat("hello")

@@ -7,10 +7,11 @@ import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import urlencode, urlsplit, urlunsplit
 
 from kipu.errors import ConfigurationError, MissingExtraError
 from kipu.ports.live import CONTROL, Hear
+from kipu.ports.url_settings import settings_in
 
 if TYPE_CHECKING:
     from valkey.asyncio import Valkey
@@ -30,7 +31,7 @@ class ValkeyChannel:
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
-        settings = dict(parse_qsl(parts.query))
+        settings = {name: value for name, value in settings_in(parts.query) if value}
         self._prefix = settings.pop("prefix", _PREFIX)
         self._url = urlunsplit(parts._replace(query=urlencode(settings)))
         self._topics = {CONTROL}

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 from kipu.errors import StoreUrlError
+from kipu.ports.url_settings import settings_in
 
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,40}")
 _OWN = {"schema", "connections", "notify", "prepare", "statement_timeout_s", "durability"}
@@ -55,11 +56,10 @@ class Address:
         try:
             url.encode()  # half a character is in no name
             parts = urlsplit(url)
-            settings = dict(_pairs(parts.query))
+            settings = dict(settings_in(parts.query, strict=True))
             shown = _without_password(url)
-        except (
-            ValueError
-        ):  # neither it nor its text is shown: what cannot be taken apart may hold the password anywhere
+        except ValueError:
+            # Neither it nor its text is shown: what cannot be taken apart may hold the password anywhere.
             raise StoreUrlError(url="postgresql://…", reason=NOT_TAKEN_APART) from None
         own = {name: settings.pop(name) for name in _OWN & set(settings)}
         for name in _OTHERS & set(settings):
@@ -90,13 +90,8 @@ def _without_password(url: str) -> str:
     if not all(_PORT.fullmatch(one) for one in host.split(",")) or "@" in user or "@" in parts.path or parts.fragment:
         raise ValueError(url)
     shown = f"{user.split(':')[0]}@{host}" if at else host
-    settings = [(name, value) for name, value in _pairs(parts.query) if name not in _SECRET and value]
+    settings = [(name, value) for name, value in settings_in(parts.query, strict=True) if name not in _SECRET and value]
     return _joined(parts.scheme, shown, parts.path, settings)
-
-
-def _pairs(query: str) -> list[tuple[str, str]]:
-    """Return the settings as the driver reads them: a plus is a plus. Raises: ValueError."""
-    return parse_qsl(query.replace("+", "%2B"), keep_blank_values=True, strict_parsing=bool(query))
 
 
 def _joined(scheme: str, place: str, path: str, settings: Iterable[tuple[str, str]]) -> str:

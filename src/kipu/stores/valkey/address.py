@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import quote, unquote, urlencode, urlsplit, urlunsplit
 
 from kipu.errors import StoreUrlError
+from kipu.ports.url_settings import settings_in
 
 SCHEMES = frozenset({"valkey", "redis", "valkeys", "rediss"})
 _TLS = frozenset({"ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname"})
@@ -59,12 +60,12 @@ class Address:
             StoreUrlError: it cannot be taken apart, or a setting is not one of this store; no word of it holds the password.
         """
         try:
+            url.encode()  # half a character is in no name
             parts = urlsplit(url)
-            settings = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
+            settings = dict(settings_in(parts.query, strict=True))
             user, password, hosts, shown = _places(url)
-        except (
-            ValueError
-        ):  # neither it nor its text is shown: what cannot be taken apart may hold the password anywhere
+        except ValueError:
+            # Neither it nor its text is shown: what cannot be taken apart may hold the password anywhere.
             raise StoreUrlError(url="valkey://…", reason=_NOT_TAKEN_APART) from None
         is_tls = parts.scheme in {"valkeys", "rediss"}
         unknown = sorted(settings.keys() - _OWN - _OTHERS - (_TLS if is_tls else frozenset()))
@@ -103,7 +104,9 @@ def _places(url: str) -> tuple[str | None, str | None, tuple[tuple[str, int], ..
     user, _, password = named.partition(":")
     hosts = tuple((one["host"].strip("[]"), int(one["port"] or DEFAULT_PORT)) for one in found if one is not None)
     shown_place = f"{user}@{places}" if user else places
-    settings = urlencode([pair for pair in parse_qsl(parts.query) if pair[0] in _OWN | _TLS | _OTHERS], quote_via=quote)
+    settings = urlencode(
+        [pair for pair in settings_in(parts.query) if pair[1] and pair[0] in _OWN | _TLS | _OTHERS], quote_via=quote
+    )
     shown = urlunsplit((parts.scheme, shown_place, parts.path, settings, ""))
     return unquote(user) or None, unquote(password) if at and password else None, hosts, shown
 
