@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False)
 proposals = typer.Typer(
-    add_completion=False, no_args_is_help=True, help="Read, try and decide what agents propose about how they work."
+    add_completion=False, help="Read, try and decide what agents propose about how they work; alone it is `ls`."
 )
 app.add_typer(proposals, name="proposals")
 ProposalArgument = Annotated[
@@ -33,6 +33,14 @@ ProposalArgument = Annotated[
 ]
 ReasonOption = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; the log keeps it.")]
 Decide = Callable[["ProposalDesk", str], Awaitable["Proposal"]]
+
+
+@proposals.callback(invoke_without_command=True)
+def proposals_alone(context: typer.Context, *, store: StoreOption = None, json: JsonOption = False) -> None:
+    """What agents propose about how they work: `ls`, `show`, `try`, `approve`, `reject`, `revert`; alone it is `ls`."""
+    if context.invoked_subcommand is None:
+        invocation = begin(context, store=store, json=json)
+        invocation.run(_list(invocation, every=False))
 
 
 @proposals.command("ls")

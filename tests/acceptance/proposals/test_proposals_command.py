@@ -60,6 +60,7 @@ def test_proposal_goes_its_way_through_processes(kipu: CommandLine) -> None:
     assert kipu.process("run", "hello").code == 0
     assert RULE not in window(kipu)
     assert kipu.process("proposals", "ls", "--json").json == []
+    assert kipu.process("proposals", "--json").json == []  # alone it lists, as memory and store do
     assert kipu.process("proposals", "ls", "--all", "--json").json[0]["status"] == "reverted"
     assert kipu.process("proposals", "show", "nothing").code == ExitCode.NOT_FOUND
 

@@ -138,3 +138,10 @@ def test_chat_takes_no_letter_for_the_end_of_an_id(kipu_sqlite: CommandLine) -> 
     assert kipu_sqlite.chat(f"/answer {letter}", options=("--continue",)).code == 0
     results = [event["result"] for event in kipu_sqlite.events(kipu_sqlite.ids()[0]) if "result" in event]
     assert results == [letter]
+
+
+def test_a_path_that_the_system_refuses_is_said_and_the_chat_goes_on(kipu_sqlite: CommandLine) -> None:
+    """What the system says of a file is an error of the one command (C16)."""
+    ran = kipu_sqlite.chat("hello", f"/cwd {'x' * 5000}", "how many messages?")
+    assert "name too long" in ran.stderr.lower()
+    assert "my window holds 3 messages" in ran.stdout

@@ -23,7 +23,7 @@ from kipu.cli.chat.turn_view import TurnEnd, TurnView
 from kipu.cli.chat.waiting import Waiting
 from kipu.cli.chat.workplace import Place, give_place
 from kipu.cli.exit_code import ExitCode
-from kipu.errors import KipuError, StoreError
+from kipu.errors import InputError, KipuError, StoreError
 from kipu.runtime.live.watch import SessionWatch
 from kipu.runtime.messages.inbound import InboundEvent
 from kipu.runtime.turns.turn_run import read_story
@@ -238,10 +238,12 @@ class Conversation:
                 await run_command(self, text[1:])
             else:
                 await self.say(line[1:] if text.startswith("//") else line)
-        except StoreError:
+        except (StoreError, BrokenPipeError):
             raise
         except KipuError as error:
             self.complain(error)
+        except OSError as error:  # of a file that a command was to read or write
+            self.complain(InputError(reason=f"{error.filename or 'a file'}: {error.strerror or error}"))
 
     async def say(self, text: str, *, policy: str | None = None) -> None:
         """Send a message; where lines come one by one, have it answered before the next."""
