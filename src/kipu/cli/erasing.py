@@ -47,6 +47,8 @@ def erase(
     """
     if (session is None) == (person is None):
         raise typer.BadParameter("give one session, or --person")
+    if person == "":  # a variable that is not set
+        raise typer.BadParameter("--person is empty; name the person")
     if cascade and detach:
         raise typer.BadParameter("give one of --cascade and --detach")
     invocation = begin(context, store=store, json=json)

@@ -82,6 +82,8 @@ def export(
     """
     if (session is not None) + every + (person is not None) != 1:
         raise typer.BadParameter("give one session, --all, or --person")
+    if person == "":  # a variable that is not set
+        raise typer.BadParameter("--person is empty; name the person")
     if person is not None:
         _require_archive(
             output, has_form=form is not None or blobs is not None or inline_blobs, is_redacted=bool(redact)

@@ -83,6 +83,15 @@ def test_an_empty_store_is_not_the_default_one(kipu_sqlite: CommandLine, words: 
     assert len(kipu_sqlite.ids()) == 1
 
 
+@pytest.mark.parametrize("words", [("export", "--to", "all.zip"), ("erase", "--yes")])
+def test_an_empty_person_is_nobody(kipu_sqlite: CommandLine, words: tuple[str, ...]) -> None:
+    """`--person "$UNSET"` writes no archive that looks like one, and erases nothing."""
+    kipu_sqlite.chat("hello")
+    ran = kipu_sqlite.run(*words, "--person", "")
+    assert (ran.code, "--person is empty" in ran.stderr) == (2, True)
+    assert not (kipu_sqlite.home / "all.zip").exists()
+
+
 def test_ls_does_not_say_that_there_are_no_sessions_where_none_is_like_that(kipu_sqlite: CommandLine) -> None:
     """A filter that leaves nothing is told from a store that holds nothing (B26)."""
     kipu_sqlite.chat("hello")
