@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.ending import end_all
+
 MODEL_SETTING = re.compile(r"(_API_KEY|_BASE_URL)$|^(OLLAMA|KIPU)_")
 
 # Time says nothing on a shared machine; how many examples a test draws is its own business.
@@ -29,3 +31,4 @@ def empty_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
                 patch.delenv(name)
         patch.setenv("HOME", str(home))
         yield home
+    end_all()

