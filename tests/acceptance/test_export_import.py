@@ -283,6 +283,27 @@ async def test_a_fork_comes_back_as_a_fork(opener: Opener, tmp_path: Path) -> No
     assert [message["content"] for message in await copy.get_context_for_llm()] == ["another way"]
 
 
+async def test_a_fork_never_goes_further_than_its_parent(manager: SessionManager, tmp_path: Path) -> None:
+    """A fork from an event that the parent here does not have yet shares nothing of what is said there later (C11, C19)."""
+    eve = Principal("eve")
+    parent = await rich(manager)
+    await parent.share("eve", role="viewer")
+    init = {
+        "seq": 1_001,
+        "event_id": "x1",
+        "event_type": "session_init",
+        "timestamp": "2026-01-01T00:00:00Z",
+        "session_id": "ahead",
+        "forked_from": {"session_id": parent.session_id, "seq": 1_000},
+    }
+    await import_events(manager, written(tmp_path / "ahead.jsonl", init), principal=eve)
+    await parent.revoke("eve")
+    await parent.add_event(UserMessageEvent(content="now that eve is gone"))
+    ahead = await manager.open("ahead", principal=eve)
+    assert ahead.head.forked_from is None
+    assert "now that eve is gone" not in str(await ahead.get_full_history(principal=eve))
+
+
 async def test_an_import_cannot_reach_another_persons_sessions(manager: SessionManager, tmp_path: Path) -> None:
     """A file owns nothing by saying so: not a session, not a parent to read from, not a tenant, not a lease (A20, C19)."""
     eve = Principal("eve")

@@ -169,7 +169,10 @@ class ImportRun:
         return {"kind": "import", "source": name, "digest": self._source.digest, "session_id": source_id}
 
     async def _parent(self, fork: ForkPoint) -> str | None:
-        """Return the id of the session that a fork goes on from: one of this source, or one that the principal may read."""
+        """Return the id of the session that a fork goes on from: one of this source, or one that the principal may read.
+
+        One that ends before the fork begins is not it: what it says later would be the fork's past, whoever may read it then.
+        """
         known = self._sessions.get(fork.session_id)
         if known is not None and known.target is not None:
             await known.target.flush()
@@ -178,7 +181,7 @@ class ImportRun:
             head = await self._manager.store.head(check_session_id(fork.session_id))
         except InvalidSessionIdError:
             return None
-        readable = head is not None and may(self._principal, Verb.READ, head=head)
+        readable = head is not None and head.last_seq >= fork.seq and may(self._principal, Verb.READ, head=head)
         return fork.session_id if readable and not self._as_new else None
 
     async def _reach(self, source: _Source, seq: int) -> bool:

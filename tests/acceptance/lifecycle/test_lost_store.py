@@ -12,6 +12,7 @@ import pytest
 from kipu.cli.exit_code import ExitCode
 from kipu.errors import (
     ArchiveDamagedError,
+    ConflictError,
     DataKeyMissingError,
     EncryptionError,
     SessionErasedError,
@@ -217,6 +218,26 @@ async def test_fork_comes_back_after_its_parent(tmp_path: Path) -> None:
         await archives.unarchive(parent)
         await archives.unarchive(fork.session_id)
         assert [m["content"] for m in await (await manager.open(fork.session_id)).get_history()] == before
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "jsonl", f"{SEALED}&chain=on"])
+async def test_fork_waits_for_a_parent_that_goes_as_far(tmp_path: Path, kind: str) -> None:
+    """Beside an older copy of its parent a fork is refused: what the parent says next would be the fork's past (C11, A26)."""
+    async with opened(tmp_path, kind) as manager:
+        parent = await filled(manager, events=3)
+    shutil.copytree(tmp_path, tmp_path / "older")
+    async with opened(tmp_path, kind) as manager:
+        await (await manager.open(parent)).add_event(UserMessageEvent(content="before the fork"))
+        fork = await (await manager.open(parent)).fork()
+        await fork.add_event(UserMessageEvent(content="another way"))
+        await archive(manager, fork.session_id)
+    for file in tmp_path.glob("store.keys*"):
+        shutil.copy(file, tmp_path / "older")
+    async with opened(tmp_path / "older", kind) as manager:
+        with pytest.raises(ConflictError, match=parent):
+            await SessionArchives(manager).unarchive(fork.session_id, source=str(tmp_path / "store.archive"))
+        assert await manager.store.head(fork.session_id) is None
+    assert only_file(tmp_path).is_file()
 
 
 async def test_session_that_is_there_is_not_taken_in_again(tmp_path: Path) -> None:

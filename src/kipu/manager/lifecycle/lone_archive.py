@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Self
 
 from kipu.archive.archive_reader import ArchiveReader
-from kipu.errors import EncryptionError, SessionNotFoundError
+from kipu.errors import ConflictError, EncryptionError, SessionNotFoundError
 from kipu.manager.lifecycle.archive_backed import archive_backed
 from kipu.manager.lifecycle.archived_session import ArchivedSession
 from kipu.manager.lifecycle.archiver import Archived
@@ -62,6 +62,15 @@ class LoneArchive:
             blobs=len(manifest.blobs),
         )
 
+    @property
+    def parent_id(self) -> str | None:
+        """Return whose events the session shares, None where it shares none."""
+        return self.head.forked_from if self.head.base_seq else None
+
+    async def parent(self) -> Head | None:
+        """Return the head of the session whose events this one shares, as the store has it."""
+        return None if self.parent_id is None else await self._store.head(self.parent_id)
+
     async def remove(self) -> None:
         """Remove the file."""
         await self._reader.place.remove(self._reader.name)
@@ -72,15 +81,18 @@ class LoneArchive:
         Every byte is checked before anything is written, and what was written is read back.
 
         Raises: ArchiveDamagedError, SessionNotFoundError (it is a fork, and its parent is not there), SessionErasedError,
-        CopyMismatchError, StoreError.
+        CopyMismatchError, ConflictError (the parent that is there ends before the fork begins), StoreError.
         """
         await self._reader.verify()
         damage = await self._source.verify(self.head.session_id)
         if damage:
             raise self._reader.damaged(damage[0].detail or damage[0].reason)
-        parent = self.head.forked_from if self.head.base_seq else None
-        if parent is not None and await self._store.head(parent) is None:
-            raise SessionNotFoundError(session_id=parent)
+        parent = await self.parent() if self.parent_id is not None else None
+        if self.parent_id is not None and parent is None:
+            raise SessionNotFoundError(session_id=self.parent_id)
+        if parent is not None and parent.last_seq < self.head.base_seq:
+            # What the parent says next would stand in the fork's history, as if it had been there before the fork.
+            raise ConflictError(session_id=parent.session_id, expected=self.head.base_seq, actual=parent.last_seq)
         await SessionCopy(
             self._source, self._store, head=self.head, owner=owner, verify=True, moved=lambda _: None
         ).run()
