@@ -220,6 +220,37 @@ async def test_fork_comes_back_after_its_parent(tmp_path: Path) -> None:
         assert [m["content"] for m in await (await manager.open(fork.session_id)).get_history()] == before
 
 
+async def test_file_gives_nobody_what_is_not_theirs_by_saying_so(tmp_path: Path) -> None:
+    """A file that somebody wrote in a store of their own opens no session, makes nobody a member, and takes no key (A20, C19)."""
+    ada, eve = Principal("ada", tenant="acme"), Principal("eve", tenant="acme")
+    (tmp_path / "own").mkdir()
+    async with opened(tmp_path, "sqlite") as manager:
+        private = await manager.get_or_create("chat:ada", principal=ada)
+        await private.add_event(UserMessageEvent(content="for ada alone"), principal=ada)
+    async with opened(tmp_path / "own", "sqlite") as manager:
+        await manager.create_session(private.session_id, principal=eve)
+        double = await manager.open(private.session_id, principal=eve)
+        await double.add_event(UserMessageEvent(content="anything"), principal=eve)
+        fork = await double.fork(principal=eve)
+        adas = await manager.get_or_create("chat:other", principal=ada)
+        await adas.share("eve", role="admin", principal=ada)
+        eves = await manager.get_or_create("chat:eve", principal=eve)
+        taken = ("kipu:proposals;tenant=acme;member=ada", "chat:bob;tenant=other")
+        for key in taken:
+            await manager.store.bind(key, eves.session_id)
+        for each in (fork, adas, eves):
+            await SessionArchives(manager).archive(each.session_id, principal=eve)
+    async with opened(tmp_path, "sqlite") as manager:
+        archives, place = SessionArchives(manager), str(tmp_path / "own" / "store.archive")
+        for each in (fork, adas):
+            with pytest.raises(SessionNotFoundError):
+                await archives.unarchive(each.session_id, source=place, principal=eve)
+            assert await manager.store.head(each.session_id) is None
+        await archives.unarchive(eves.session_id, source=place, principal=eve)
+        assert await manager.resolve("chat:eve", principal=eve) == eves.session_id
+        assert [await manager.store.resolve(key) for key in taken] == [None, None]
+
+
 @pytest.mark.parametrize("kind", ["sqlite", "jsonl", f"{SEALED}&chain=on"])
 async def test_fork_waits_for_a_parent_that_goes_as_far(tmp_path: Path, kind: str) -> None:
     """Beside an older copy of its parent a fork is refused: what the parent says next would be the fork's past (C11, A26)."""

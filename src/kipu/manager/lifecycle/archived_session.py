@@ -6,7 +6,11 @@ import builtins
 from dataclasses import replace
 
 from kipu.archive.archive_reader import ArchiveReader
+from kipu.errors import InvalidSessionKeyError
+from kipu.manager.access import owner_of
+from kipu.manager.key_text import free_key
 from kipu.ports.head import Head, head_from_json
+from kipu.ports.principal import Principal
 from kipu.ports.store import MAX_PAGE, Damage, EventStore, Outcome, Page, SessionQuery, StoredEvent
 from kipu.stores.wrapper import WrappedStore
 
@@ -49,8 +53,9 @@ class ArchivedSession(WrappedStore):
         return await self._reader.outcomes()
 
     async def keys(self, session_id: str) -> builtins.list[str]:
-        """Return the keys that led to the session."""
-        return [*self._reader.manifest.keys]
+        """Return the keys that led to the session, but for those that its owner could not have given to it."""
+        owner = owner_of(self._own_head())
+        return [key for key in self._reader.manifest.keys if _may_give(owner, key)]
 
     async def blobs(self, session_id: str) -> builtins.list[str]:
         """Return the digests of the blobs in the file."""
@@ -63,3 +68,11 @@ class ArchivedSession(WrappedStore):
     async def verify(self, session_id: str | None = None) -> builtins.list[Damage]:
         """Return nothing: a file that is not whole is an error wherever it is read."""
         return []
+
+
+def _may_give(owner: Principal, key: str) -> bool:
+    """Return True where the key is of the owner's tenant, and nobody else's: a file can be written to say any."""
+    try:
+        return free_key(key, owner) == key
+    except (InvalidSessionKeyError, UnicodeDecodeError):
+        return False

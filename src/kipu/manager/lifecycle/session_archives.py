@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kipu.errors import ArchiveError, ArchivePlaceError
@@ -59,8 +60,7 @@ class SessionArchives:
         if lone is None:
             await self._permit(session_id, principal)
             return await self._archiver.unarchive(session_id, source=source, keep_file=keep_file)
-        caller = principal or self._manager.principal
-        await self._manager.denials.require(caller, Verb.CONFIGURE, head=head or lone.head, session_id=session_id)
+        await self._permit_taking_in(lone, head=head, caller=principal or self._manager.principal)
         await lone.take_in(owner=f"{self._manager.owner}.archive")
         await self._archiver.unarchive(session_id)
         if not keep_file:
@@ -82,6 +82,17 @@ class SessionArchives:
         if lone is not None and head is not None and lone.head.last_seq <= head.last_seq:
             return None  # a copy that was kept of what is in the store
         return lone
+
+    async def _permit_taking_in(self, lone: LoneArchive, *, head: Head | None, caller: Principal) -> None:
+        """Let the owner that the file names take it in, and administrators: anybody can write a file that says more.
+
+        So its members count for nothing until it is in the store, and what it shares is asked of the store's own session.
+        """
+        require, session_id = self._manager.denials.require, lone.head.session_id
+        owned = head or replace(lone.head, members=None)
+        await require(caller, Verb.CONFIGURE, head=owned, session_id=session_id)
+        if lone.parent_id is not None:
+            await require(caller, Verb.READ, head=await lone.parent(), session_id=lone.parent_id)
 
     async def _permit(self, session_id: str, principal: Principal | None) -> None:
         caller, head = principal or self._manager.principal, await self._manager.store.head(session_id)
