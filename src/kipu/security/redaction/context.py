@@ -97,6 +97,14 @@ def is_said(value: bytes) -> bool:
     )
 
 
+def _is_given(value: bytes) -> bool:
+    """Judge what stands behind a flag. Of `[--password PASSWORD]` in a usage, what closes it makes no secret of the name."""
+    name = value.rstrip(b"])}>|`.,;:")
+    if name != value and name.replace(b"_", b"").isalpha():
+        return is_password(name)
+    return is_password(value) or is_token(value)
+
+
 def is_set(value: bytes) -> bool:
     """Judge what a variable of an environment is set to: weaker words than in programs, but no name and no path."""
     return (
@@ -209,7 +217,7 @@ RULES = (
         "command-flag",
         _FLAGS,
         r"(?i:--[a-z-]{0,20}(?:pass|passwd|password|token|secret|key))[ =]{1,2}['\"]?([^\s'\"\\]{4,})",
-        check=lambda v: is_password(v) or is_token(v),
+        check=_is_given,
     ),
     _context(
         "command-user",

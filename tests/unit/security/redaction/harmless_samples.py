@@ -42,3 +42,5 @@ def harmless(chance: random.Random) -> Iterator[str]:
     yield f"nettle_camellia{chance.randrange(128, 512)}_set_encrypt_key SEC_PKCS12DecoderGetCertsOrBags2 u_strFromJavaUTF8WithSub"
     yield f"{chance.random():.17f}e-{chance.randrange(10, 300)} 3.{''.join(chance.choice('0123456789') for _ in range(50))}"
     yield f'"nextToken": "{base64.b64encode(digest(30)).decode()}", "LockToken": "{uuid.UUID(bytes=digest(16))}"'
+    yield "usage: tool [-h] [--host HOST] [--password PASSWORD] [--client-secret CLIENT_SECRET] {run,stop}"
+    yield "Call it with `--auth-token AUTH_TOKEN` or (--api-key=API_KEY), {--password PASSWORD | --passwd PASSWD}."
