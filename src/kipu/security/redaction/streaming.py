@@ -9,7 +9,7 @@ _SEEN = 2_048  # bytes already handed out that still lead to what comes: names, 
 _LINE_REACH = 512  # bytes behind a word that leads to a secret, within which it has to begin
 _TOKEN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=_.~%-")
 _BLOCK_RULES = ("private-key", "putty-private-key")
-_BLOCK_END = b"-----END"
+_BLOCK_END, _BLOCK_CLOSED = b"-----END", b"-----"
 
 
 class StreamRedactor:
@@ -79,7 +79,7 @@ class StreamRedactor:
             break
         for opening in (b"-----BEGIN ", b"PuTTY-User-Key-File"):
             begun = data.rfind(opening, base)
-            if begun >= 0 and _BLOCK_END not in data[begun:] and len(data) - begun <= self._hold:
+            if begun >= 0 and not _is_ended(data, begun) and len(data) - begun <= self._hold:
                 hold_from = min(hold_from, begun)
         for span in spans:
             if span.start < hold_from < span.end or span.end == len(data):
@@ -98,7 +98,7 @@ class StreamRedactor:
         """Drop what belongs to the secret that was replaced already."""
         if self._swallowing in _BLOCK_RULES:
             at = self._held.find(_BLOCK_END)
-            end = self._held.find(b"-----", at + len(_BLOCK_END)) if at >= 0 else -1
+            end = self._held.find(_BLOCK_CLOSED, at + len(_BLOCK_END)) if at >= 0 else -1
             if end < 0:
                 self._held = self._held[at:] if at >= 0 else self._held[-len(_BLOCK_END) :]
                 return
@@ -109,6 +109,12 @@ class StreamRedactor:
             if not self._held:
                 return
         self._swallowing, self._seen = "", b""
+
+
+def _is_ended(data: bytes, begun: int) -> bool:
+    """Return True where the line that ends a block is there whole: half of it would be shown beside what stands for the block."""
+    at = data.find(_BLOCK_END, begun)
+    return at >= 0 and _BLOCK_CLOSED in data[at + len(_BLOCK_END) :]
 
 
 def _word_start(data: bytes, at: int) -> int:

@@ -29,6 +29,15 @@ def test_stream_gives_the_whole_text_redacted_wherever_it_is_cut() -> None:
     assert "".join(map(stream.feed, TEXT)) + stream.finish() == whole
 
 
+def test_stream_leaves_nothing_of_a_key_beside_what_stands_for_it() -> None:
+    """Cut anywhere, also within the line that ends a private key, a stream gives what redacting the whole gives (C21)."""
+    text = next(text for family, _, text in samples(0, each=2) if family == "private key" and "-----END" in text)
+    whole = REDACTOR.redact(text).value
+    for at in range(text.index("-----END") - 2, len(text)):
+        stream = StreamRedactor(REDACTOR)
+        assert stream.feed(text[:at]) + stream.feed(text[at:]) + stream.finish() == whole, at
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_stream_shows_no_secret_in_pieces_of_any_length(seed: int) -> None:
     """However a model's deltas are cut, no secret of any family comes out, and no more is held back than allowed (C21)."""
