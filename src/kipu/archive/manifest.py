@@ -142,6 +142,14 @@ def newest_name(names: Iterable[str], *, session_id: str) -> str | None:
     return max(found, key=lambda match: int(match["seq"]))[0] if found else None
 
 
+def names_of(names: Iterable[str], *, session_id: str) -> list[str]:
+    """Return those of these names that are of this session's archives, and of what was being written when a kill came."""
+    whole = {name: name.removeprefix(".").removesuffix(".part") if name.endswith(".part") else name for name in names}
+    return [
+        name for name, part_of in whole.items() if (match := _NAME.fullmatch(part_of)) and match["id"] == session_id
+    ]
+
+
 def check_name(name: Any, *, session_id: str) -> str:
     """Return a name that can only be a file of this session in its place. Raises: ValueError for any other, paths above all."""
     found = _NAME.fullmatch(name) if isinstance(name, str) else None

@@ -86,10 +86,17 @@ class ObjectPlace:
 
         found: list[str] = []
         with self._errors(start):
-            # A prefix would have to be a whole step of the path, and here it is a part of a name.
-            async for page in objects(self._store):
-                found += [each["path"] for each in page if each["path"].startswith(start)]
+            # A prefix would have to be a whole step of the path, and here it is a part of a name. They come in order.
+            async for page in objects(self._store, offset=start):
+                mine = [each["path"] for each in page if each["path"].startswith(start)]
+                found += mine
+                if len(mine) < len(page):
+                    break
         return found
+
+    async def parts(self, start: str) -> list[str]:
+        """Return nothing: an upload that was not completed is no object."""
+        return []
 
     @contextmanager
     def _errors(self, name: str) -> Iterator[None]:

@@ -60,6 +60,10 @@ class ArchivePlace(Protocol):
         """Return the names of the files that begin so, in no order; none where there is no such place."""
         ...
 
+    async def parts(self, start: str) -> list[str]:
+        """Return under which names a kill has left what was to become files that begin so."""
+        ...
+
 
 def open_place(url: str) -> ArchivePlace:
     """Return the place that a path or a URL names: a folder, `file:///folder`, `s3://bucket/folder`, `gs://…`, `az://…`.
@@ -152,6 +156,10 @@ class FolderPlace:
         with self._errors(start), contextlib.suppress(FileNotFoundError):
             return [name for name in await asyncio.to_thread(os.listdir, self._folder) if name.startswith(start)]
         return []
+
+    async def parts(self, start: str) -> list[str]:
+        """Return the names of temporary files."""
+        return await self.names(f".{start}")
 
     @contextlib.contextmanager
     def _errors(self, name: str) -> Iterator[None]:

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from kipu.archive.place import FolderPlace
 from kipu.errors import SessionHeldError
 from kipu.interop.export_person import export_person
 from kipu.interop.person_archive import PersonArchive
+from kipu.manager.lifecycle.archiver import Archiver
 from kipu.manager.lifecycle.session_archives import SessionArchives
 from kipu.wiring import open_manager
 from tests.acceptance.erasing.crowded_session import crowd, files_with
@@ -51,6 +53,47 @@ async def test_a_killed_erasure_of_an_archived_session_is_finished(url: str, hom
         assert [receipt.sessions for receipt in receipts] == [("goes",)]
     assert list(home.rglob(done.name)) == []
     assert files_with(home, session.marks) == {}
+
+
+@pytest.mark.parametrize("left", ["whole", "part", "kept"])
+async def test_files_that_no_head_names_go_with_their_session(
+    url: str, home: Path, left: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a killed archiving left, and a file that was kept, hold all of a session, and are erased with it (C20, C16)."""
+
+    class KilledError(BaseException):
+        """Nothing after this is done."""
+
+    async def killed(*_: object, **__: object) -> None:
+        raise KilledError
+
+    def cut(place: FolderPlace, fd: int, temporary: Path, name: str) -> None:
+        (temporary.parent / "cut").write_bytes(temporary.read_bytes())
+        raise KilledError
+
+    async with await open_manager(url) as manager:
+        session = await crowd(manager, url, home, session_id="goes")
+        other = await SessionArchives(manager).archive(await manager.create_session("goes2"))
+        archives = SessionArchives(manager)
+        if left == "kept":
+            await archives.archive("goes")
+            file = next(home.rglob("goes.*.kipu.zst"))
+            kept = file.read_bytes()
+            await archives.unarchive("goes")
+            file.write_bytes(kept)
+        else:
+            with monkeypatch.context() as broken:
+                broken.setattr(*((Archiver, "_let_go", killed) if left == "whole" else (FolderPlace, "_keep", cut)))
+                with pytest.raises(KilledError):
+                    await archives.archive("goes")
+            for part in home.rglob("cut"):  # as kill -9 leaves it, which nobody cleans up behind
+                part.replace(part.with_name(".goes.9.0123456789ab.kipu.zst.part"))
+        assert any(home.rglob("*goes.*.kipu.zst*"))
+        receipt = await manager.erase_session("goes", prove=True)
+        assert receipt.removed["store"]["archives"] == 1
+        assert list(home.rglob("*goes.*.kipu.zst*")) == []
+        assert files_with(home, session.marks) == {}
+        assert next(home.rglob(other.name)).exists()
 
 
 async def test_forks_of_an_archived_parent_are_let_go(url: str, home: Path) -> None:

@@ -218,13 +218,30 @@ class ArchiveBackedStore(WrappedStore):
         return await self.place(place).remove(check_name(name, session_id=head.session_id))
 
     async def erase(self, session_id: str, *, lease: Lease) -> ErasureReceipt:
-        """Remove the session's archive, then every byte of it in the store (C20)."""
+        """Remove the session's archives, then every byte of it in the store (C20)."""
         head, removed = await self.inner.head(session_id), 0
-        if head is not None and head.archive is not None:
-            lease = await self.inner.renew(lease)  # whoever has lost it must not remove a file
-            removed = int(await self.remove_file(head))
+        if head is not None:
+            others = await self._own_files(session_id)
+            if others or head.archive is not None:
+                lease = await self.inner.renew(lease)  # whoever has lost it must not remove a file
+            removed = int(head.archive is not None and await self.remove_file(head))
+            for name in others:
+                self.forget(name)
+                removed += await self.place("").remove(name)
         receipt = await self.inner.erase(session_id, lease=lease)
         return replace(receipt, removed={**receipt.removed, "archives": removed}) if removed else receipt
+
+    async def _own_files(self, session_id: str) -> builtins.list[str]:
+        """Return the names of the session's files in the store's own place, those too that no head names.
+
+        An archiving that was killed left one, whole or a part, and so did whoever kept the file that a session came back from.
+        """
+        from kipu.archive.manifest import names_of
+
+        if self.default_url is None:
+            return []
+        place = self.place("")
+        return names_of([*await place.names(session_id), *await place.parts(session_id)], session_id=session_id)
 
     async def verify(self, session_id: str | None = None) -> builtins.list[Damage]:
         """Return the inner store's damage, and every archive that is missing or is not as it was written."""
