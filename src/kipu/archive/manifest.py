@@ -142,6 +142,12 @@ def newest_name(names: Iterable[str], *, session_id: str) -> str | None:
     return max(found, key=lambda match: int(match["seq"]))[0] if found else None
 
 
+def named(name: str) -> tuple[str, int] | None:
+    """Return whose archive a file of this name is and up to which event it goes; None for another file."""
+    match = _NAME.fullmatch(name)
+    return (match["id"], int(match["seq"])) if match else None
+
+
 def names_of(names: Iterable[str], *, session_id: str) -> list[str]:
     """Return those of these names that are of this session's archives, and of what was being written when a kill came."""
     whole = {name: name.removeprefix(".").removesuffix(".part") if name.endswith(".part") else name for name in names}

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from kipu.archive.manifest import named
 from kipu.errors import (
     CopyMismatchError,
     EncryptionError,
@@ -184,6 +185,21 @@ class Conversion:
                     f"session {head.session_id} is archived in {where}: run `kipu unarchive {head.session_id}` first"
                 )
                 raise InputError(reason=reason)
+        await self._check_lone_archives(old)
+
+    async def _check_lone_archives(self, old: EventStore) -> None:
+        """Refuse where a file is all that there is of a session, or of its newest events: it would go with the old store."""
+        folder, gone = archives_of(self._files.path), {session_id for session_id, _ in self._files.erased()}
+        for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+            session_id, last_seq = named(path.name) or ("", 0)
+            head = await old.head(session_id) if session_id and session_id not in gone else None
+            if session_id in gone or last_seq <= (head.last_seq if head is not None else 0):
+                continue
+            reason = (
+                f"{path} holds what this store has not of the session {session_id}: run `kipu unarchive {session_id} --from"
+                f" {folder}` first, or move the file away"
+            )
+            raise InputError(reason=reason)
 
     async def _verify(
         self,

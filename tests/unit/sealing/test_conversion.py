@@ -180,6 +180,36 @@ async def test_archives_beside_the_store_are_converted_with_it(kind: str, tmp_pa
 
 
 @pytest.mark.parametrize("kind", KINDS)
+async def test_a_file_that_is_all_there_is_of_a_session_is_not_converted_away(kind: str, tmp_path: Path) -> None:
+    """Beside a store that was lost and begun anew, archives of sessions that it does not know stop a conversion (A56, B48, EN-30)."""
+    url = URLS[kind].format(tmp_path)
+    async with await open_manager(url) as manager:
+        for name in ("lost", "gone"):
+            await manager.create_session(name, title=CANARY)
+            await SessionArchives(manager).archive(name)
+        copies = {path: path.read_bytes() for path in tmp_path.glob("*.archive/gone.*")}
+        await manager.erase_session("gone")
+    for path in tmp_path.iterdir():  # the store is lost; its archives are not
+        if not path.name.endswith(".archive"):
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+    async with await open_manager(url) as manager:
+        await manager.create_session("gone")
+        await manager.erase_session("gone")
+    for path, data in copies.items():  # of what was erased, a copy that somebody has put back
+        path.write_bytes(data)
+    with pytest.raises(InputError, match="kipu unarchive lost"):
+        await encrypt(url)
+    async with await open_manager(url) as manager:
+        await SessionArchives(manager).unarchive("lost", keep_file=True)
+    await encrypt(url)
+    assert files_with(tmp_path, CANARY) == []
+    assert CANARY in str(await contents(url))
+
+
+@pytest.mark.parametrize("kind", KINDS)
 async def test_a_store_in_use_is_not_converted(kind: str, tmp_path: Path) -> None:
     """While anybody has the store open, also in this process, it is StoreInUseError, and nothing is changed (C20, EN-32)."""
     url = URLS[kind].format(tmp_path)
