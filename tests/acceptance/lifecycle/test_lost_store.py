@@ -251,6 +251,22 @@ async def test_file_gives_nobody_what_is_not_theirs_by_saying_so(tmp_path: Path)
         assert [await manager.store.resolve(key) for key in taken] == [None, None]
 
 
+async def test_damaged_copy_tells_a_stranger_of_no_session(tmp_path: Path) -> None:
+    """Who may not see a session is told that there is none, whatever is wrong with a file of it (A20, C19)."""
+    async with opened(tmp_path, "sqlite") as manager:
+        session_id = await filled(manager)
+        await archive(manager, session_id)
+        file = only_file(tmp_path)
+        good = file.read_bytes()
+        await SessionArchives(manager).unarchive(session_id)
+        file.write_bytes(good[:-1])
+        place = str(file.parent)
+        with pytest.raises(SessionNotFoundError):
+            await SessionArchives(manager).unarchive(session_id, source=place, principal=Principal("eve"))
+        with pytest.raises(ArchiveDamagedError):
+            await SessionArchives(manager).unarchive(session_id, source=place)
+
+
 @pytest.mark.parametrize("kind", ["sqlite", "jsonl", f"{SEALED}&chain=on"])
 async def test_fork_waits_for_a_parent_that_goes_as_far(tmp_path: Path, kind: str) -> None:
     """Beside an older copy of its parent a fork is refused: what the parent says next would be the fork's past (C11, A26)."""

@@ -56,6 +56,8 @@ class SessionArchives:
         `LoneArchive` raises.
         """
         head = await self._manager.store.head(session_id)
+        if head is not None:  # before any file is looked at: what is wrong with one tells that there is a session
+            await self._permit(session_id, principal)
         lone = await self._lone(session_id, head, source)
         if lone is None:
             await self._permit(session_id, principal)
