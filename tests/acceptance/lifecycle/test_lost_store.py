@@ -251,6 +251,21 @@ async def test_file_gives_nobody_what_is_not_theirs_by_saying_so(tmp_path: Path)
         assert [await manager.store.resolve(key) for key in taken] == [None, None]
 
 
+@pytest.mark.parametrize("kind", KINDS)
+async def test_erased_session_is_told_as_erased(tmp_path: Path, kind: str) -> None:
+    """From a copy of its file an erased session does not come back, and is said to be erased, also under seal (C20)."""
+    async with opened(tmp_path, kind) as manager:
+        session_id = await filled(manager)
+        await archive(manager, session_id)
+        file = only_file(tmp_path)
+        copy = file.read_bytes()
+        await manager.erase_session(session_id)
+        file.write_bytes(copy)
+        with pytest.raises(SessionErasedError):
+            await SessionArchives(manager).unarchive(session_id)
+        assert await manager.store.head(session_id) is None
+
+
 async def test_damaged_copy_tells_a_stranger_of_no_session(tmp_path: Path) -> None:
     """Who may not see a session is told that there is none, whatever is wrong with a file of it (A20, C19)."""
     async with opened(tmp_path, "sqlite") as manager:

@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import Self
 
 from kipu.archive.archive_reader import ArchiveReader
-from kipu.errors import ConflictError, EncryptionError, SessionNotFoundError
+from kipu.errors import (
+    ConflictError,
+    DataKeyDestroyedError,
+    EncryptionError,
+    SessionErasedError,
+    SessionNotFoundError,
+)
 from kipu.manager.lifecycle.archive_backed import archive_backed
 from kipu.manager.lifecycle.archived_session import ArchivedSession
 from kipu.manager.lifecycle.archiver import Archived
@@ -32,7 +38,7 @@ class LoneArchive:
         """Find the archive in a place, the store's own where none is named; None where there is none.
 
         Raises: ArchiveError, ArchivePlaceError, EncryptionError (it is sealed, and not with the keys of this store),
-        SealBrokenError.
+        SealBrokenError, SessionErasedError.
         """
         backed = archive_backed(store)
         if not place and backed.default_url is None:
@@ -46,7 +52,12 @@ class LoneArchive:
             raise EncryptionError(
                 store=reader.name, reason="it is sealed, and the store that is to have it has no keys"
             )
-        head = await source.head(session_id)
+        try:
+            head = await source.head(session_id)
+        except DataKeyDestroyedError as error:
+            if await store.head(session_id) is not None:  # else nothing is left that an erasure could still take
+                raise
+            raise SessionErasedError(session_id=session_id) from error
         return None if head is None else cls(reader, source=source, store=store, head=head)
 
     @property
