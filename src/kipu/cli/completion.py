@@ -8,6 +8,8 @@ from typing import Any
 
 OFFERED = 100
 Offers = list[tuple[str, str]]
+# zsh evaluates what it is offered, and Typer takes brackets for styles: of a title, `\$(…)` would be run and `[/b]` fail.
+_UNSAFE = str.maketrans({**dict.fromkeys("\\$`", None), '"': "'", "[": "(", "]": ")"})
 
 
 def complete_session(incomplete: str) -> Offers:
@@ -31,7 +33,7 @@ def _offered(work: Coroutine[Any, Any, Offers]) -> Offers:
     from kipu.errors import KipuError
 
     try:
-        return asyncio.run(work)
+        return [(offer, text.translate(_UNSAFE)) for offer, text in asyncio.run(work)]
     except (KipuError, OSError):
         return []
 

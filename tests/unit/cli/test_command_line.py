@@ -194,19 +194,6 @@ def test_config_refuses_values_that_cannot_be_used(kipu_sqlite: CommandLine, nam
     assert not (kipu_sqlite.home / ".config").exists()
 
 
-def test_completion_offers_session_ids_with_titles(kipu_sqlite: CommandLine) -> None:
-    """The shell is offered ids that begin so, with their titles; an unreadable store offers nothing and fails nothing."""
-    kipu_sqlite.chat("hello birds")
-    session_id = kipu_sqlite.ids()[0]
-    asked = {"_KIPU_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": f"kipu show {session_id[:8]}"}
-    kipu_sqlite.environment |= asked
-    ran = kipu_sqlite.process()
-    assert session_id in ran.stdout
-    assert "hello birds" in ran.stdout
-    kipu_sqlite.environment["KIPU_STORE"] = "nonsense"
-    assert kipu_sqlite.process().stderr == ""
-
-
 @pytest.mark.parametrize(
     ("words", "never"),
     [

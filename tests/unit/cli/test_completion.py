@@ -1,0 +1,41 @@
+"""What the shell is offered for a TAB: ids with their titles, of the right store, at once and without harm."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from tests.unit.cli.command_line import CommandLine
+
+
+def test_completion_offers_session_ids_with_titles(kipu_sqlite: CommandLine) -> None:
+    """The shell is offered ids that begin so, with their titles; an unreadable store offers nothing and fails nothing."""
+    kipu_sqlite.chat("hello birds")
+    session_id = kipu_sqlite.ids()[0]
+    asked = {"_KIPU_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": f"kipu show {session_id[:8]}"}
+    kipu_sqlite.environment |= asked
+    ran = kipu_sqlite.process()
+    assert session_id in ran.stdout
+    assert "hello birds" in ran.stdout
+    kipu_sqlite.environment["KIPU_STORE"] = "nonsense"
+    assert kipu_sqlite.process().stderr == ""
+
+
+@pytest.mark.parametrize(
+    "title", [r"\$(touch run)", r"\`touch run`", '"$(touch run)"', "'$(touch run)", "[/b] [red]$(touch run)"]
+)
+def test_completion_offers_titles_that_no_shell_runs(kipu_sqlite: CommandLine, title: str) -> None:
+    """What somebody wrote is only shown by a shell that evaluates the offers twice, as zsh does."""
+    kipu_sqlite.chat(title)
+    session_id = kipu_sqlite.ids()[0]
+    kipu_sqlite.environment |= {"_KIPU_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": "kipu show "}
+    offered = kipu_sqlite.process()
+    assert (offered.code, offered.stderr, session_id in offered.stdout) == (0, "", True)
+    # The script evaluates the output, and `_arguments` what stands between its brackets.
+    twice = """_arguments() { local of="${1#*((}"; eval "ws=( ${of%))*} )"; }; eval "$(cat)"; echo "${ws[0]}" """
+    shown = subprocess.run(
+        ["bash", "-c", twice], input=offered.stdout, capture_output=True, text=True, cwd=kipu_sqlite.home, check=True
+    )  # fmt: skip
+    assert (shown.stderr, "touch run" in shown.stdout, session_id in shown.stdout) == ("", True, True)
+    assert not (kipu_sqlite.home / "run").exists()
