@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable
+
+import typer
 
 OFFERED = 100
 Offers = list[tuple[str, str]]
@@ -12,40 +13,43 @@ Offers = list[tuple[str, str]]
 _UNSAFE = str.maketrans({**dict.fromkeys("\\$`", None), '"': "'", "[": "(", "]": ")"})
 
 
-def complete_session(incomplete: str) -> Offers:
+def complete_session(context: typer.Context, incomplete: str) -> Offers:
     """Return the newest sessions whose id begins so, with their titles; nothing where the store cannot be read."""
-    return _offered(_newest(incomplete))
+    return _offered(context, incomplete, find=_newest)
 
 
-def complete_approval(incomplete: str) -> Offers:
+def complete_approval(context: typer.Context, incomplete: str) -> Offers:
     """Return the approvals that wait and whose id begins so, with what they are about."""
-    return _offered(_waiting(incomplete))
+    return _offered(context, incomplete, find=_waiting)
 
 
-def complete_proposal(incomplete: str) -> Offers:
+def complete_proposal(context: typer.Context, incomplete: str) -> Offers:
     """Return the proposals whose id begins so, with what they would change."""
-    return _offered(_proposed(incomplete))
+    return _offered(context, incomplete, find=_proposed)
 
 
-def _offered(work: Coroutine[Any, Any, Offers]) -> Offers:
+def _offered(context: typer.Context, incomplete: str, *, find: Callable[[str, str], Awaitable[Offers]]) -> Offers:
     import asyncio
 
     from kipu.errors import KipuError
 
+    async def found() -> Offers:
+        return await find(_store_url(context), incomplete)
+
     try:
-        return [(offer, text.translate(_UNSAFE)) for offer, text in asyncio.run(work)]
+        return [(offer, text.translate(_UNSAFE)) for offer, text in asyncio.run(found())]
     except (KipuError, OSError):
         return []
 
 
-async def _newest(incomplete: str) -> Offers:
+async def _newest(url: str, incomplete: str) -> Offers:
     from kipu.interop.printable import printable_line
     from kipu.manager.listing import all_heads
     from kipu.ports.principal import Principal
     from kipu.ports.store import SessionQuery
     from kipu.wiring import open_store
 
-    store = await open_store(_store_url())
+    store = await open_store(url)
     found: Offers = []
     try:
         async for head in all_heads(store, SessionQuery(limit=500), principal=Principal.local()):
@@ -58,12 +62,12 @@ async def _newest(incomplete: str) -> Offers:
     return found
 
 
-async def _waiting(incomplete: str) -> Offers:
+async def _waiting(url: str, incomplete: str) -> Offers:
     from kipu.interop.printable import printable_line
     from kipu.runtime.approvals import ApprovalDesk
     from kipu.wiring import open_manager
 
-    async with await open_manager(_store_url()) as manager:
+    async with await open_manager(url) as manager:
         pending = await ApprovalDesk(manager).pending()
     return [
         (one.approval_id, printable_line(f"{one.tool_name} {one.shown.get('summary', '')}")[:60])
@@ -72,13 +76,13 @@ async def _waiting(incomplete: str) -> Offers:
     ][:OFFERED]
 
 
-async def _proposed(incomplete: str) -> Offers:
+async def _proposed(url: str, incomplete: str) -> Offers:
     from kipu.proposals.desk import ProposalDesk
     from kipu.proposals.ledger import ProposalLedger
     from kipu.proposals.text_check import shown
     from kipu.wiring import open_manager
 
-    async with await open_manager(_store_url()) as manager:
+    async with await open_manager(url) as manager:
         every = await ProposalDesk(ProposalLedger(manager, manager.principal)).all()
     return [
         (one.proposal_id, shown(f"{one.status}: {one.target.label}")[:60])
@@ -87,12 +91,16 @@ async def _proposed(incomplete: str) -> Offers:
     ][:OFFERED]
 
 
-def _store_url() -> str:
-    """Return the store in force. Raises: StoreNotFoundError (it is not made yet)."""
+def _store_url(context: typer.Context) -> str:
+    """Return the store that the words so far name, or the one in force. Raises: StoreNotFoundError (it is not made yet)."""
     from kipu.cli.place import require_place
     from kipu.cli.settings import Settings
     from kipu.store_url import default_store_url
 
-    url = Settings.load(os.environ, options={})["store"] or default_store_url(os.environ)
+    named: str | None = context.params.get("store")
+    at = context.parent
+    while named is None and at is not None:  # --store may stand before or after each command's name
+        named, at = at.params.get("store"), at.parent
+    url = Settings.load(os.environ, options={"store": named})["store"] or default_store_url(os.environ)
     require_place(url, create=False)
     return url

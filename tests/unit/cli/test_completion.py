@@ -39,3 +39,16 @@ def test_completion_offers_titles_that_no_shell_runs(kipu_sqlite: CommandLine, t
     )  # fmt: skip
     assert (shown.stderr, "touch run" in shown.stdout, session_id in shown.stdout) == ("", True, True)
     assert not (kipu_sqlite.home / "run").exists()
+
+
+def test_completion_looks_into_the_store_that_is_named(kipu_sqlite: CommandLine) -> None:
+    """Ids are offered of the store that `--store` names, before or after a command's name, not of the default one."""
+    kipu_sqlite.chat("hello birds")
+    session_id, store = kipu_sqlite.ids()[0], kipu_sqlite.store
+    kipu_sqlite.environment |= {
+        "KIPU_STORE": f"sqlite:///{kipu_sqlite.home}/none.db",
+        "_KIPU_COMPLETE": "complete_bash",
+    }
+    for words in (f"kipu show --store {store} ", f"kipu --store {store} proposals try --session ", "kipu show "):
+        kipu_sqlite.environment |= {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+        assert kipu_sqlite.process().stdout.split() == ([session_id] if store in words else [])
