@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 import typer
 
 OFFERED = 100
+PATIENCE_S = 5.0
 Offers = list[tuple[str, str]]
 # zsh evaluates what it is offered, and Typer takes brackets for styles: of a title, `\$(…)` would be run and `[/b]` fail.
 _UNSAFE = str.maketrans({**dict.fromkeys("\\$`", None), '"': "'", "[": "(", "]": ")"})
@@ -30,16 +31,23 @@ def complete_proposal(context: typer.Context, incomplete: str) -> Offers:
 
 def _offered(context: typer.Context, incomplete: str, *, find: Callable[[str, str], Awaitable[Offers]]) -> Offers:
     import asyncio
+    import threading
 
     from kipu.errors import KipuError
 
     async def found() -> Offers:
         return await find(_store_url(context), incomplete)
 
+    # The shell stands still meanwhile, and a thread that waits for a lock of the store cannot be cancelled.
+    overdue = threading.Timer(PATIENCE_S, os._exit, (0,))
+    overdue.daemon = True
+    overdue.start()
     try:
         return [(offer, text.translate(_UNSAFE)) for offer, text in asyncio.run(found())]
     except (KipuError, OSError):
         return []
+    finally:
+        overdue.cancel()
 
 
 async def _newest(url: str, incomplete: str) -> Offers:

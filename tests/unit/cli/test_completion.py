@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
+import time
 
 import pytest
 
@@ -52,3 +54,17 @@ def test_completion_looks_into_the_store_that_is_named(kipu_sqlite: CommandLine)
     for words in (f"kipu show --store {store} ", f"kipu --store {store} proposals try --session ", "kipu show "):
         kipu_sqlite.environment |= {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
         assert kipu_sqlite.process().stdout.split() == ([session_id] if store in words else [])
+
+
+def test_completion_does_not_wait_for_a_locked_store(kipu_sqlite: CommandLine) -> None:
+    """Where another process holds the store's lock the shell goes on, with nothing offered and nothing said."""
+    kipu_sqlite.chat("hello birds")
+    holder = sqlite3.connect(kipu_sqlite.store.removeprefix("sqlite:///"), isolation_level=None)
+    holder.execute("BEGIN EXCLUSIVE")
+    kipu_sqlite.environment |= {"_KIPU_COMPLETE": "complete_bash", "COMP_WORDS": "kipu show ", "COMP_CWORD": "2"}
+    begun = time.monotonic()
+    ran = kipu_sqlite.process()
+    taken_s = time.monotonic() - begun
+    holder.close()
+    assert (ran.code, ran.stdout.strip(), ran.stderr) == (0, "", "")
+    assert taken_s < 20  # a command waits for half a minute
