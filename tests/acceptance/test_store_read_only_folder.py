@@ -13,6 +13,7 @@ import pytest
 from kipu.errors import StoreReadOnlyError
 from kipu.events.conversation import UserMessageEvent
 from kipu.wiring import open_manager
+from tests.unit.cli.command_line import CommandLine
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="file modes and mounts are those of Unix")
 
@@ -95,3 +96,17 @@ async def test_search_finds_what_is_indexed_when_the_rest_cannot_be(
         for _ in range(2):
             assert [hit.snippet for hit in (await manager.search("needle")).items] == ["needle one"]
     assert len([record for record in caplog.records if "search index" in record.message]) == 1
+
+
+async def test_the_command_searches_what_is_indexed_when_the_rest_cannot_be(folder: Folder, tmp_path: Path) -> None:
+    """`kipu search` finds in a store that may not be written what a program's search finds, and says what is not (C16)."""
+    url = f"sqlite:///{folder.path}/a store"
+    async with await open_manager(url) as manager:
+        session = await manager.get_or_create("cli:p")
+        await session.add_event(UserMessageEvent(content="needle one"))
+        await manager.search("needle")
+        await session.add_event(UserMessageEvent(content="needle two"))
+    folder.close()
+    ran = CommandLine(tmp_path, url).process("search", "needle", "--json")
+    assert (ran.code, [hit["snippet"] for hit in ran.json]) == (0, ["needle one"])
+    assert "newer events are not found" in ran.stderr

@@ -33,16 +33,19 @@ def search(
 
 
 async def _search(invocation: Invocation, text: str, within: str | None, limit: int) -> None:
+    from contextlib import suppress
     from dataclasses import asdict
 
     from kipu.cli.head_view import moment
     from kipu.cli.progress import progress_bar
     from kipu.cli.reference import find_session
+    from kipu.errors import StoreFullError, StoreReadOnlyError
 
     output = invocation.output
     async with invocation.manager() as manager:
         session_id = (await find_session(manager, within)).session_id if within else None
-        with progress_bar(output, "indexing", unit="events") as bar:
+        # A store that takes in nothing now is searched as far as it is indexed; the search says so.
+        with progress_bar(output, "indexing", unit="events") as bar, suppress(StoreReadOnlyError, StoreFullError):
             await manager.catch_up_index(progress=bar.done)
         hits: list[SearchHit] = []
         cursor = None
