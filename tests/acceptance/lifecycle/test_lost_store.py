@@ -201,6 +201,26 @@ async def test_sealed_file_opens_with_its_keys_only(
         assert await manager.store.head(session_id) is None
 
 
+@pytest.mark.parametrize("other", [kind for kind in KINDS if "encrypt" in kind])
+async def test_plain_file_is_sealed_by_the_store_that_takes_it_in(tmp_path: Path, other: str) -> None:
+    """What a store without keys archived comes back whole in one with keys, and stands there as sealed as the rest (A56, B55)."""
+    session_id = await put_away(tmp_path, "sqlite")
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    async with opened(folder, other) as manager:
+        await SessionArchives(manager).unarchive(session_id, source=str(tmp_path / "store.archive"))
+        session = await manager.open(session_id)
+        said = [message["content"] for message in await session.get_history()]
+        assert [hit.seq for hit in (await manager.search("zebra", session_id=session_id)).items]
+        assert await manager.resolve(KEY) == session_id
+        assert await manager.store.verify() == []
+    assert "zebra" in str(said)
+    stored = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+    assert stored
+    assert b"zebra" not in stored
+    assert not list((tmp_path / "store.archive").iterdir())
+
+
 async def test_fork_comes_back_after_its_parent(tmp_path: Path) -> None:
     """A fork's file holds its own events: without its parent it is refused by the parent's id, with it it is whole (C11)."""
     async with opened(tmp_path, "sqlite") as manager:

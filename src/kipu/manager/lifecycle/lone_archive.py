@@ -47,8 +47,10 @@ class LoneArchive:
         if reader is None:
             return None
         raw = ArchivedSession(reader, nothing=MemoryStore(clock=SystemClock(), liveness=SystemLiveness()))
-        source = _seen_through(store, raw)
-        if source is raw and await is_sealed(raw):
+        sealed = await is_sealed(raw)
+        # What a store without keys wrote is read as it stands, also for one that seals it from now on.
+        source = _seen_through(store, raw) if sealed else raw
+        if source is raw and sealed:
             raise EncryptionError(
                 store=reader.name, reason="it is sealed, and the store that is to have it has no keys"
             )
