@@ -22,7 +22,7 @@ from kipu.errors import (
     StoreInUseError,
     StoreNotFoundError,
 )
-from kipu.manager.copying import CopyProgress, CopyReport, copy_store
+from kipu.manager.copying import CopyProgress, CopyReport, copy_store, tombstones_of
 from kipu.ports.head import Head
 from kipu.ports.store import EventStore, SessionQuery
 from kipu.ports.url_settings import settings_in
@@ -131,7 +131,7 @@ class Conversion:
     # ---- copying -------------------------------------------------------------------------------------------------------
 
     async def _copy(self, mark: ConversionMark, progress: Callable[[str, CopyProgress], None] | None) -> Converted:
-        """Copy and verify. What was copied before a power cut and does not hold is thrown away once.
+        """Copy and verify. What was copied before and does not hold, by a power cut or an erasure since, is thrown away once.
 
         Where it cannot be done the copy goes, and its room with it; stopped by Ctrl-C or a kill it stays, to go on with.
         """
@@ -152,6 +152,7 @@ class Conversion:
             try:
                 await self._check_mark(old)
                 await self._check_archives(old)
+                await self._check_erased(old, new)
                 report = await copy_store(old, new, owner=self._owner, progress=_about("copying", progress))
                 await self._verify(old, new, report, progress)
                 tokens = await _lease_tokens(old)
@@ -200,6 +201,13 @@ class Conversion:
                 f" {folder}` first, or move the file away"
             )
             raise InputError(reason=reason)
+
+    async def _check_erased(self, old: EventStore, new: EventStore) -> None:
+        """Refuse a copy begun before something in it was erased: it would bring that back. Raises: CopyMismatchError."""
+        async for page in tombstones_of(old):
+            for erased in page:
+                if await new.head(erased.session_id) is not None:
+                    raise CopyMismatchError(session_id=erased.session_id, seq=0, reason="it was erased meanwhile")
 
     async def _verify(
         self,

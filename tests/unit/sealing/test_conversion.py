@@ -153,6 +153,28 @@ async def test_a_copy_that_was_cut_goes_on_with_what_is_new(kind: str, tmp_path:
     assert files_with(tmp_path, CANARY) == []
 
 
+@pytest.mark.parametrize("to", ["encrypted", "plain"])
+@pytest.mark.parametrize("kind", KINDS)
+async def test_what_was_erased_since_a_copy_was_cut_does_not_come_back(kind: str, to: str, tmp_path: Path) -> None:
+    """A session that was copied, and erased before the copy went on, is in no store and no file afterwards (C20, EN-31)."""
+    url, convert = URLS[kind].format(tmp_path), encrypt if to == "encrypted" else decrypt
+    await fill(url)
+    if to == "plain":
+        await encrypt(url)
+    process = await start(convert_dying, tmp_path, url=url, to=to, at=0, events=12)  # type: ignore[arg-type]
+    killed = await ended(process)
+    assert killed.code == -9, killed.errors
+    async with await open_manager(url) as manager:
+        session_id = await manager.resolve("telegram:0")
+        assert session_id is not None
+        await manager.erase_session(session_id, cascade=True)
+    before = await contents(url)
+    await convert(url)
+    after = await contents(url)
+    assert session_id not in after
+    assert after == before
+
+
 @pytest.mark.parametrize("kind", KINDS)
 async def test_archives_beside_the_store_are_converted_with_it(kind: str, tmp_path: Path) -> None:
     """What is archived beside the store comes back into it sealed, its plain files erased; elsewhere it is refused (B48, B55, EN-30)."""
