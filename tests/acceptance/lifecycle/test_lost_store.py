@@ -302,6 +302,22 @@ async def test_damaged_copy_tells_a_stranger_of_no_session(tmp_path: Path) -> No
             await SessionArchives(manager).unarchive(session_id, source=place)
 
 
+@pytest.mark.parametrize("kind", [SEALED, f"{SEALED}&chain=on"])
+async def test_plain_file_is_not_taken_for_a_sealed_one(tmp_path: Path, kind: str) -> None:
+    """What somebody writes in the place of a sealed file is refused by the keys that sealed it (C20, B55)."""
+    (tmp_path / "forged").mkdir()
+    session_id = await put_away(tmp_path, kind)
+    only_file(tmp_path).unlink()
+    async with opened(tmp_path / "forged", "sqlite") as manager:
+        session = await manager.open(await manager.create_session(session_id))
+        await session.add_event(UserMessageEvent(content="never said"))
+        await archive(manager, session_id)
+    async with opened(tmp_path, kind) as manager:
+        with pytest.raises(EncryptionError, match="not sealed"):
+            await SessionArchives(manager).unarchive(session_id, source=str(tmp_path / "forged" / "store.archive"))
+        assert await manager.store.head(session_id) is None
+
+
 @pytest.mark.parametrize("kind", ["sqlite", "jsonl", f"{SEALED}&chain=on"])
 async def test_fork_waits_for_a_parent_that_goes_as_far(tmp_path: Path, kind: str) -> None:
     """Beside an older copy of its parent a fork is refused: what the parent says next would be the fork's past (C11, A26)."""

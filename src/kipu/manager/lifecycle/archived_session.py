@@ -21,11 +21,11 @@ class ArchivedSession(WrappedStore):
     def __init__(self, reader: ArchiveReader, *, nothing: EventStore) -> None:
         super().__init__(nothing)
         self._reader = reader
-        self._id = reader.manifest.session_id
+        self.session_id = reader.manifest.session_id
 
     async def head(self, session_id: str) -> Head | None:
         """Return the head as it was when the file was written."""
-        return self._own_head() if session_id == self._id else None
+        return self._own_head() if session_id == self.session_id else None
 
     def _own_head(self) -> Head:
         return replace(head_from_json(self._reader.manifest.head), offloaded_seq=0, archive=None)

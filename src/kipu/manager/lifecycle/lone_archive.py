@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Self
 
 from kipu.archive.archive_reader import ArchiveReader
 from kipu.errors import (
     ConflictError,
     DataKeyDestroyedError,
+    DataKeyMissingError,
     EncryptionError,
     SessionErasedError,
     SessionNotFoundError,
@@ -18,6 +20,7 @@ from kipu.manager.lifecycle.archiver import Archived
 from kipu.manager.session_copy import SessionCopy
 from kipu.ports.head import Head
 from kipu.ports.store import EventStore
+from kipu.stores.encrypted import EncryptedStore
 from kipu.stores.host import SystemClock, SystemLiveness
 from kipu.stores.memory import MemoryStore
 from kipu.stores.sealed_mark import is_sealed
@@ -47,13 +50,7 @@ class LoneArchive:
         if reader is None:
             return None
         raw = ArchivedSession(reader, nothing=MemoryStore(clock=SystemClock(), liveness=SystemLiveness()))
-        sealed = await is_sealed(raw)
-        # What a store without keys wrote is read as it stands, also for one that seals it from now on.
-        source = _seen_through(store, raw) if sealed else raw
-        if source is raw and sealed:
-            raise EncryptionError(
-                store=reader.name, reason="it is sealed, and the store that is to have it has no keys"
-            )
+        source = await _readable(store, raw, name=reader.name)
         try:
             head = await source.head(session_id)
         except DataKeyDestroyedError as error:
@@ -109,6 +106,25 @@ class LoneArchive:
         await SessionCopy(
             self._source, self._store, head=self.head, owner=owner, verify=True, moved=lambda _: None
         ).run()
+
+
+async def _readable(store: EventStore, raw: ArchivedSession, *, name: str) -> EventStore:
+    """Return the archive under the keys of the store where it is sealed, else as it stands: it is sealed from now on.
+
+    Raises: EncryptionError (it is sealed, and the store has no keys; or it is not, and the store's keys have sealed this session).
+    """
+    source = _seen_through(store, raw)
+    if await is_sealed(raw):
+        if source is raw:
+            raise EncryptionError(store=name, reason="it is sealed, and the store that is to have it has no keys")
+        return source
+    if isinstance(source, EncryptedStore) and await store.head(raw.session_id) is None:
+        with suppress(DataKeyMissingError):
+            await source.store_keys.cipher(raw.session_id, fresh=True)
+            raise EncryptionError(
+                store=name, reason="it is not sealed, as the file of this session was: it is another one"
+            )
+    return raw
 
 
 def _seen_through(store: EventStore, source: EventStore) -> EventStore:
