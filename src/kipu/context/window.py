@@ -111,7 +111,8 @@ class Window:
         ]
         self._assembly.add_apart(pins)
         limit_pins(self._assembly, self.policy)
-        kept = [self._earlier[seq] for seq in self._anchor if seq in self._earlier and not is_undone(seq, ranges)]
+        before = {**self._pinned, **self._earlier}  # after opening, a kept message may be at hand for being pinned
+        kept = [before[seq] for seq in self._anchor if seq in before and not is_undone(seq, ranges)]
         self._assembly.add_apart(kept)
         self._apart = len(self._assembly.exchanges)
         self._room = Room.beside(self._assembly.exchanges, self.policy)

@@ -108,3 +108,21 @@ async def test_a_message_that_a_jump_kept_is_not_pinned_by_another_pin(opener: O
     live = await shown(session)
     assert "a long piece of work" not in str(live)
     assert await shown(await (await opener(policy=POLICY)).open(session.session_id)) == live
+
+
+async def test_a_pinned_question_that_a_jump_kept_leads_the_window_after_a_restart(opener: Opener) -> None:
+    """In a turn longer than the window the question stays before it; pinned as well, its answers stay behind it (B33, A33, B36)."""
+    policy = WindowPolicy(max_tokens=100_000, max_messages=4, low_water=1.0)
+    session = await (await opener(policy=policy)).get_or_create("cli:p")
+    question = await session.add_event(UserMessageEvent(content="the question"))
+    for number in range(3):
+        await session.add_event(ToolCallEvent(tool_name="read", tool_call_id=f"w{number}", tool_input={}))
+        await session.add_event(ToolResultEvent(tool_call_id=f"w{number}", result=f"result {number}"))
+    await session.pin(question.seq)
+    assert session.history.window.start_seq > question.seq
+    await session.add_event(UserMessageEvent(content="and now?"))
+    live = await shown(session)
+    assert "the question" in str(live)
+    assert "result 2" in str(live)
+    again = await (await opener(policy=policy)).open(session.session_id)
+    assert await shown(again) == live
