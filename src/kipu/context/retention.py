@@ -59,5 +59,7 @@ def limit_pins(assembly: Assembly, policy: WindowPolicy) -> None:
         else:
             assembly.media_count -= exchange.media_count
             assembly.media_bytes -= exchange.media_bytes
+            if exchange.kind == "user" and exchange.message is not None:
+                assembly.placed.discard(exchange.message.seq)  # a jump may keep it as the newest one all the same (A33)
             assembly.adjustments.append(Adjustment("pin_dropped", exchange.seq, "pins take more than their share"))
     assembly.exchanges[:] = kept[::-1]

@@ -167,3 +167,18 @@ def test_a_message_that_waits_is_not_shown_for_the_sake_of_another_pin() -> None
     fit(log.window)
     assert "question 0" in log.texts()
     assert "still waiting" not in log.texts()
+
+
+def test_a_question_that_is_pinned_stays_though_newer_pins_take_their_whole_share() -> None:
+    """In a turn longer than the window its question is kept for the turn's sake, whatever becomes of its pin (A33, B36)."""
+    log = Log(max_tokens=200, pin_share=0.2)
+    log.add(UserMessageEvent(content="the question"))
+    log.add(EventPinnedEvent(seqs=[1]), tokens=0)
+    for number in range(20):
+        log.add(_call(f"c{number}"), _result(f"c{number}"))
+        if number in (2, 4):
+            log.add(EventPinnedEvent(seqs=[len(log.items)]), tokens=0)
+        fit(log.window)
+    assert "pin_dropped" in _kinds(log.window)
+    assert log.texts().count("the question") == 1
+    assert log.texts()[-1] == "result c19"
