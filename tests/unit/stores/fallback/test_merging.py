@@ -9,6 +9,7 @@ import pytest
 
 from kipu.errors import LeaseLostError, StoreUnavailableError
 from kipu.ports.head import HeadPatch
+from kipu.ports.store import MAX_PAGE
 from tests.unit.stores.fallback.kit import begin, log, pair, record
 
 
@@ -170,3 +171,21 @@ async def test_concurrent_appends_at_the_edge_of_a_refusal_are_all_there(tmp_pat
         assert sorted(text for _, text in (await log(store))[1:]) == sorted(map(str, range(20)))
         primary.appends_left = None
         assert len(await log(store)) == len(await log(primary)) == 21
+
+
+async def test_of_a_long_stretch_that_had_happened_after_all_nothing_is_doubled(tmp_path: Path) -> None:
+    """Events that the primary wrote although it said no are known on every page of its log (A49, C2)."""
+    async with pair(tmp_path) as (store, primary):
+        await begin(store)
+        primary.refuses = True
+        long = [record(f"a{number}") for number in range(MAX_PAGE)]
+        for batch in (long, [record("the last")]):
+            await store.append("one", batch)
+        for batch in (long, [record("the last")]):
+            await primary.inner.append("one", batch)
+        primary.refuses = False
+        (report,) = await store.recover()
+        assert (report.forked_to, report.merged) == (None, MAX_PAGE + 1)
+        head = await primary.head("one")
+        assert head is not None
+        assert head.last_seq == MAX_PAGE + 2
