@@ -26,6 +26,7 @@ from kipu.events.conversation import (
     AgentMessageEvent,
     InstructionEvent,
     MemoryRecalledEvent,
+    ToolCallEvent,
     ToolResultEvent,
     UserMessageEvent,
 )
@@ -118,7 +119,7 @@ class NeutralRenderer:
 
     def _call(self, call: Call, limit: int) -> Message:
         event = call.event
-        block: Message = {"type": "tool_call", "id": call.id, "name": event.tool_name or "unknown_tool"}
+        block: Message = {"type": "tool_call", "id": call.id, "name": _named(event)}
         if event.raw is not None and (event.parse_error is not None or not event.tool_input):
             block["raw"] = self._shortened(event.raw, call.item, limit)
         elif call.item.tokens > limit:
@@ -137,7 +138,7 @@ class NeutralRenderer:
         return [self._result(exchange, call, limit) for call in exchange.calls]
 
     def _result(self, exchange: Exchange, call: Call, limit: int) -> Message:
-        block: Message = {"type": "tool_result", "id": call.id, "name": call.event.tool_name or "unknown_tool"}
+        block: Message = {"type": "tool_result", "id": call.id, "name": _named(call.event)}
         item = call.result
         event = item.event if item is not None else None
         if item is None or not isinstance(event, ToolResultEvent):
@@ -213,6 +214,11 @@ class NeutralRenderer:
 
     def _note(self, kind: AdjustmentKind, seq: int, detail: str) -> None:
         self.notes.append(Adjustment(kind, seq, detail))
+
+
+def _named(event: ToolCallEvent) -> str:
+    """Return the call's name; white space alone is none, to a provider as to a person."""
+    return event.tool_name if event.tool_name.strip() else "unknown_tool"
 
 
 def _text(text: str) -> Message:

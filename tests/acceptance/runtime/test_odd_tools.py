@@ -10,7 +10,8 @@ from kipu.events.conversation import ToolCallEvent, ToolResultEvent
 from kipu.events.turn import TurnFinishedEvent
 from kipu.ports.tool import ToolResult
 from kipu.testing.scripted_model import ScriptedCall, ScriptedModelClient, ScriptedReply
-from tests.acceptance.runtime.fakes import FunctionTool, of_type, runtime
+from kipu.testing.validators.neutral import validate_neutral
+from tests.acceptance.runtime.fakes import FunctionTool, of_type, runtime, until
 
 
 class PanicError(BaseException):
@@ -116,3 +117,14 @@ async def test_tool_that_cannot_be_used_is_named(spec: dict[str, Any], reason: s
         assert "tool odd cannot be used" in finished.error
         assert reason in finished.error
         assert finished.error.endswith("[tool]")
+
+
+@pytest.mark.parametrize("name", ["  ", "\n", ""])
+async def test_call_to_a_tool_without_a_name_makes_a_valid_window(name: str) -> None:
+    """White space is no tool's name: the model is told that there is none of it, in a window that is accepted (A2, C7)."""
+    model = ScriptedModelClient([ScriptedReply("Now.", calls=[ScriptedCall(name)]), "Never mind."])
+    async with runtime(model) as run:
+        session = await run.session()
+        await run.say(session, "go")
+        assert (await until(session, TurnFinishedEvent)).outcome == "completed"
+        assert validate_neutral(model.requests[-1].messages) == []
