@@ -21,11 +21,13 @@ from kipu.errors import (
     ModelRefusedError,
     ModelStreamCutError,
     TurnLimitError,
+    TurnStoppedError,
 )
 from kipu.events.content import ProviderMark
 from kipu.events.conversation import AgentMessageEvent, ModelCallEvent, ToolCallEvent
 from kipu.events.event import SessionEvent
 from kipu.manager.session import Session
+from kipu.memory.asking import cut_where_unasked
 from kipu.ports.model import JsonObject, ModelClient, ModelReply, ModelRequest, ModelStream, ToolCallDelta
 from kipu.ports.store import EventStore
 from kipu.runtime.models.retrying import DEFAULT_LIMITS, RetryLimits, retry_delay_s
@@ -118,12 +120,18 @@ class ModelStep:
                     await self._give_up(run, error)
                     continue
                 waited_s += wait_s
-                at, token = run.place
-                self._observer.tell(
-                    RetryNews(run.session.session_id, run.turn.id, str(error), wait_s, at=at, token=token)
-                )
-                await run.control.sleep(min(wait_s, self._budget.remaining_s() or wait_s))
-                await self._budget.check(run)
+                await self._wait(run, error, wait_s)
+
+    async def _wait(self, run: TurnRun, error: ModelError, wait_s: float) -> None:
+        """Wait before the next try. Where there is to be none, what this one said is the answer's last word, and kept."""
+        at, token = run.place
+        self._observer.tell(RetryNews(run.session.session_id, run.turn.id, str(error), wait_s, at=at, token=token))
+        try:
+            await run.control.sleep(min(wait_s, self._budget.remaining_s() or wait_s))
+            await self._budget.check(run)
+        except (asyncio.CancelledError, TurnStoppedError, TurnLimitError):
+            await self._keep_partial(run, error)
+            raise
 
     # ---- what is shown ---------------------------------------------------------------------------------------------
 
@@ -167,7 +175,7 @@ class ModelStep:
         at, token = run.place
         self._observer.tell(BeginNews(run.session.session_id, run.turn.id, at=at, token=token))
         try:
-            with run.control.on_stop(stream.interrupt):
+            with run.control.on_stop(stream.interrupt), cut_where_unasked(self._model):
                 async with stream:
                     try:
                         reply = await self._read(run, stream)
@@ -178,6 +186,9 @@ class ModelStep:
             raise
         except ModelError as error:
             error.data["partial_reply"] = stream.partial()
+            raise
+        except Exception:  # a client's own: no contract says what it means, so that it is not tried again
+            await self._keep(run, stream.partial())
             raise
         if not run.story.answered and reply.state == "complete" and not reply.tool_calls and not reply.text.strip():
             raise ModelAnswerError(model=self._model.name, reason="the answer was empty")
@@ -225,11 +236,14 @@ class ModelStep:
 
     async def _give_up(self, run: TurnRun, error: ModelError) -> None:
         """Keep what the last try said, and raise its error."""
+        with suppress(KipuError):  # the model's error is the one to tell
+            await self._keep_partial(run, error)
+        raise error
+
+    async def _keep_partial(self, run: TurnRun, error: ModelError) -> None:
         partial = error.data.pop("partial_reply", None)
         if isinstance(partial, ModelReply):
-            with suppress(KipuError):  # the model's error is the one to tell
-                await self._keep(run, partial)
-        raise error
+            await self._keep(run, partial)
 
     async def _keep(self, run: TurnRun, reply: ModelReply) -> None:
         """Append the answer with all its calls; of one that was cut what there is, if there is anything."""
