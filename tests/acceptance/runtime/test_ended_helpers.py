@@ -11,6 +11,7 @@ import pytest
 from kipu.errors import ConfigurationError, LeaseLostError
 from kipu.events.conversation import ToolResultEvent
 from kipu.events.turn import MessageSettledEvent, TurnFinishedEvent, TurnStartedEvent
+from kipu.manager.lock import SessionLock
 from kipu.manager.manager import SessionManager
 from kipu.manager.session import Session
 from kipu.runtime.agent import Agent
@@ -130,7 +131,9 @@ async def test_helper_of_an_erased_session_does_nothing_more() -> None:
         session = await begun(run)
         (child,) = await children(run, session)
         await session.set_metadata(policy={"deny": ["write"]})
-        assert await manager.delete_session(session.session_id)
+        async with SessionLock(manager.store, session.session_id, owner="a manager that knows no helpers") as lock:
+            assert lock.lease is not None
+            await manager.store.erase(session.session_id, lease=lock.lease)
         (waiting,) = await run.desk.pending()
         await run.desk.approve(waiting.approval_id)
         await until(child, TurnFinishedEvent)
@@ -139,3 +142,20 @@ async def test_helper_of_an_erased_session_does_nothing_more() -> None:
         await run.say(child, "write it for me")  # to talk with it is a turn of its own
         await run.settled()
         assert [entry.session_id for entry in await run.desk.pending()] == [child.session_id]
+
+
+async def test_helper_that_asks_is_ended_with_the_erasure_of_its_parent() -> None:
+    """A question whose answer nobody waits for is listed no longer than its parent is there, and its call never runs (C15, C20)."""
+    write = FunctionTool("write", spec_fields=ASKS)
+    async with (
+        await open_manager("memory://") as manager,
+        runtime(ScriptedModelClient(writing), write, manager=manager, delegates=True) as run,
+    ):
+        session = await begun(run)
+        (child,) = await children(run, session)
+        assert len(await run.desk.pending()) == 1
+        assert await manager.delete_session(session.session_id)
+        async with asyncio.timeout(5):
+            await until(child, TurnFinishedEvent)
+        await run.settled_soon(child)
+        assert (await outcomes(child), write.calls, await run.desk.pending()) == (["cancelled"], [], [])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from kipu.ports.clock import Clock
 from kipu.ports.erasure import ErasurePlace
 from kipu.runtime.erasing.grant_place import GrantPlace
+from kipu.runtime.erasing.helper_place import HelperPlace
 from kipu.runtime.erasing.history_place import HistoryPlace, state_folder
 from kipu.runtime.erasing.memory_place import MemoryPlace, OpenMemory
 from kipu.runtime.erasing.proposal_place import ProposalPlace
@@ -32,6 +33,7 @@ def outside_places(
     base = workspaces or default_workspaces_folder(environment.get("XDG_DATA_HOME"), environment.get("HOME"))
     return (
         WorkspacePlace(manager, WorkspaceProvision(base, clock=clock)),
+        HelperPlace(manager),
         GrantPlace(manager),
         ProposalPlace(manager),
         MemoryPlace(memory),
