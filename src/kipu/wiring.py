@@ -452,12 +452,13 @@ def open_runtime(
 
 
 def _observer(manager: SessionManager, feed: LiveFeed, streams: LiveStreams) -> TurnObserver:
-    """Return what both hear the turns by, without secrets where the manager leaves them out."""
+    """Return what both hear the turns by, in whole characters, and without secrets where the manager leaves them out."""
     from kipu.runtime.observer import Observers
+    from kipu.runtime.whole_news import WholeNews
 
     observer: TurnObserver = Observers(feed, streams)
     if manager.redactor is not None:
         from kipu.runtime.redacted_news import RedactedNews
 
         observer = RedactedNews(observer, manager.redactor)
-    return observer
+    return WholeNews(observer)
