@@ -108,3 +108,20 @@ async def test_summariser_that_breaks_costs_no_turn() -> None:
             await run.settled()
         assert told(model), "it was asked"
         assert {event.outcome for event in await of_type(session, TurnFinishedEvent)} == {"completed"}
+
+
+async def test_summary_that_fills_the_window_is_none() -> None:
+    """A model that will not be brief costs nobody the conversation: the window goes on without its summary (A33, A60, C11)."""
+    model = chatty("summary " * 4_900)
+    async with await open_manager("memory://", policy=SMALL) as manager, runtime(model, manager=manager) as run:
+        session = await run.session()
+        for number in range(30):
+            await run.say(session, f"question-{number} " + "ask " * 60)
+            await run.settled()
+        assert await of_type(session, CompactionEvent) == []
+        assert session.history.window.tokens <= SMALL.max_tokens
+        asked = [request for request in model.requests if not is_summary(request)]
+        assert "question-28 " in str(asked[-1].messages)  # and not only the newest message
+        summaries = [request.settings["max_tokens"] for request in model.requests if is_summary(request)]
+        assert 0 < max(summaries) < SMALL.max_tokens / 2
+        assert {event.outcome for event in await of_type(session, TurnFinishedEvent)} == {"completed"}

@@ -9,7 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from kipu.context.extract import chunks, extract_summary, transcript
-from kipu.errors import ConflictError, InputError
+from kipu.context.tokens import EstimateCounter
+from kipu.errors import ConflictError, InputError, ModelAnswerError
 from kipu.events.boundary import CompactionEvent
 from kipu.events.conversation import UserMessageEvent
 from kipu.events.event import SessionEvent
@@ -32,6 +33,8 @@ CHARACTERS_PER_TOKEN = 3
 SOURCE_SHARE = 0.5  # of the model's own window, for one piece of history
 DEFAULT_SOURCE_CHARACTERS = 120_000
 SUMMARY_TOKENS = 2_000
+ASKED_SHARE = 0.33  # of the window's budget, for a summary in a small one
+MOST_SHARE = 0.5  # and one that takes more is none: it would push out what is newer, and no other could follow it
 RETRY_EVENTS = 20
 
 INSTRUCTION = """\
@@ -222,13 +225,19 @@ class Compaction:
         return summary
 
     async def _ask(self, text: str, usage: list[dict[str, int]]) -> str:
+        budget = self._session.policy.max_tokens
         reply = await ask_for_text(
             self._model,
             text,
             instruction=INSTRUCTION,
             what="summary",
-            max_tokens=SUMMARY_TOKENS,
+            max_tokens=max(min(SUMMARY_TOKENS, int(budget * ASKED_SHARE)), 1),
             silence_s=self._silence_s,
         )
         usage.append(reply.usage.as_json())
-        return reply.text.strip()
+        summary = reply.text.strip()
+        tokens = EstimateCounter().count(summary)
+        if tokens > budget * MOST_SHARE:
+            reason = f"its summary has about {tokens} tokens, of a window that holds {budget}"
+            raise ModelAnswerError(model=self._model.name, reason=reason)
+        return summary
