@@ -13,7 +13,8 @@ from kipu.errors import BlobNotFoundError, InputError, InvalidQueryError, ModelE
 from kipu.events.boundary import NoteEvent
 from kipu.manager.manager import SessionManager
 from kipu.manager.session import Session
-from kipu.ports.model import ModelClient, ModelReply, ModelRequest, ModelUsage
+from kipu.memory.asking import cut_where_unasked
+from kipu.ports.model import ModelClient, ModelReply, ModelRequest, ModelStream, ModelUsage
 from kipu.ports.principal import Principal
 from kipu.proposals import records
 from kipu.proposals.evidence import evidence_session
@@ -196,22 +197,26 @@ class ProposalTrials:
         return request, is_same
 
     async def _answer(self, client: ModelClient, request: ModelRequest) -> ModelReply:
-        async with client.stream(request) as stream:
-            while True:
-                try:
-                    async with asyncio.timeout(self._silence_s):
-                        event = await anext(stream, None)
-                except TimeoutError:
-                    raise ModelStreamCutError(
-                        model=client.name,
-                        endpoint=client.describe().endpoint or "the provider",
-                        reason=f"it said nothing for {self._silence_s:g} s",
-                        retry_after_s=None,
-                    ) from None
-                if event is None:
-                    return stream.partial()
-                if isinstance(event, ModelReply):
-                    return event
+        with cut_where_unasked(client):
+            async with client.stream(request) as stream:
+                return await self._heard(client, stream)
+
+    async def _heard(self, client: ModelClient, stream: ModelStream) -> ModelReply:
+        while True:
+            try:
+                async with asyncio.timeout(self._silence_s):
+                    event = await anext(stream, None)
+            except TimeoutError:
+                raise ModelStreamCutError(
+                    model=client.name,
+                    endpoint=client.describe().endpoint or "the provider",
+                    reason=f"it said nothing for {self._silence_s:g} s",
+                    retry_after_s=None,
+                ) from None
+            if event is None:
+                return stream.partial()
+            if isinstance(event, ModelReply):
+                return event
 
 
 async def kept_answer(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -228,6 +229,21 @@ async def test_trial_asks_again_and_runs_nothing(workshop: Workshop) -> None:
     assert trial.cost_usd is None, "nobody knows the price of a scripted model"
     assert len(await events_of(session, lambda event: isinstance(event, ToolStartedEvent))) == started
     assert (await workshop.desk.approve(proposal.proposal_id)).status == "approved", "it was tried"
+
+
+async def test_trial_whose_client_cancels_itself_says_so(workshop: Workshop) -> None:
+    """A cancellation that a client lets out is a fault of that step, and ends neither the trial nor what asked for it (C26)."""
+
+    async def lets_out() -> None:
+        raise asyncio.CancelledError
+
+    session = await workshop.session()
+    await workshop.say(session, "fix it", calling("list_dir", path="."), "Fixed.")
+    proposal = await workshop.proposed(session)
+    workshop.answers = [ScriptedReply("Half", before=lets_out), "Fixed."]
+    trial = await workshop.tried(proposal, await calls_of_turn(session, 1))
+    assert [step.error is None or "model_stream_cut" in step.error for step in trial.steps] == [True, True]
+    assert [step.error is None for step in trial.steps] == [False, True]
 
 
 async def test_trial_by_evidence_asks_what_the_evidence_led_to(workshop: Workshop) -> None:
