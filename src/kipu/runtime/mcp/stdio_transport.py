@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from kipu.errors import McpServerError
+from kipu.events.normalise import normalise
 from kipu.runtime.mcp.server_config import McpServerConfig
 from kipu.runtime.mcp.stdio_process import StdioProcess
 
@@ -157,6 +159,12 @@ def _parsed(line: bytes) -> SessionMessage | None:
         return None
     try:
         return SessionMessage(mcp_types.jsonrpc_message_adapter.validate_json(line, by_name=False))
+    except (ValueError, RecursionError):
+        if b"\\ud" not in line.lower():
+            return None
+    try:  # half a character, as names of files have it that are no UTF-8: the answer is one all the same
+        value, _ = normalise(json.loads(line))
+        return SessionMessage(mcp_types.jsonrpc_message_adapter.validate_python(value, by_name=False))
     except (ValueError, RecursionError):
         return None
 
