@@ -351,8 +351,12 @@ def _surroundings(url: str, manager: Callable[[], SessionManager], *, workspaces
 
     def places() -> Sequence[ErasurePlace]:
         from kipu.runtime.erasing.places import outside_places
+        from kipu.sealing.conversion_place import ConversionPlace
 
-        return outside_places(manager(), os.environ, workspaces=workspaces, clock=SystemClock(), memory=memory)
+        outside = outside_places(manager(), os.environ, workspaces=workspaces, clock=SystemClock(), memory=memory)
+        if parsed.kind not in {"sqlite", "jsonl"}:
+            return outside
+        return (*outside, ConversionPlace(parsed.kind, parsed.path, url=url))
 
     return Surroundings(places, partial(files_of, parsed))
 

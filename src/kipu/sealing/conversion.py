@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from kipu.archive.manifest import named
 from kipu.errors import (
@@ -25,9 +24,8 @@ from kipu.errors import (
 from kipu.manager.copying import CopyProgress, CopyReport, copy_store, tombstones_of
 from kipu.ports.head import Head
 from kipu.ports.store import EventStore, SessionQuery
-from kipu.ports.url_settings import settings_in
+from kipu.sealing.conversion_files import ConversionFiles, archives_of, vault_of
 from kipu.stores.conversion_mark import ConversionMark, mark_path
-from kipu.stores.store_files import StoreFiles, overwrite
 
 Open = Callable[[Path], Awaitable[EventStore]]
 Beside = Callable[..., Awaitable[None]]  # (old, new, path=, new_path=): converts what stands beside a store
@@ -65,10 +63,8 @@ class Conversion:
         beside: Beside | None = None,
         archives_beside: bool = True,
     ) -> None:
-        index = dict(settings_in(urlsplit(url).query)).get("index", "")
-        self._files = StoreFiles(kind, path, index=index)
-        self._new = StoreFiles(kind, path.with_name(f"{path.name}.converted"), index=index)
-        self._old = StoreFiles(kind, path.with_name(f"{path.name}.before"), index=index)
+        self._places = places = ConversionFiles(kind, path, url=url)
+        self._files, self._new, self._old = places.store, places.copy, places.before
         self._url = url
         self._encrypt = encrypt
         self._open_old = open_old
@@ -92,10 +88,10 @@ class Conversion:
                 converted = await self._copy(mark, progress)
                 mark.say(step="exchange", kept=converted.kept is not None, sessions=converted.sessions)
             if mark.said["step"] == "exchange":
-                self._exchange()
+                self._places.exchange()
                 mark.say(step="clear")
             if not mark.said["kept"]:
-                self._clear()
+                self._places.destroy_before()
             mark.remove()
         finally:
             mark.close()
@@ -109,7 +105,7 @@ class Conversion:
                 verb, command = ("encrypted", "encrypt") if said.get("encrypt") else ("decrypted", "decrypt")
                 reason = "it was stopped halfway"
                 raise StoreConvertingError(store=self._url, verb=verb, command=command, reason=reason)
-            self._discard()
+            self._places.discard_copy()
             said = {}
         if said.get("step") in {"exchange", "clear"}:
             return Converted(sessions=int(said.get("sessions", 0)))
@@ -139,7 +135,7 @@ class Conversion:
         try:
             return await self._copied(mark, progress)
         except Exception as error:
-            self._discard()
+            self._places.discard_copy()
             if not (goes_on and isinstance(error, CopyMismatchError | StoreCorruptError | EncryptionError)):
                 mark.remove()
                 raise
@@ -230,56 +226,6 @@ class Conversion:
             raise CopyMismatchError(
                 session_id=found.session_id, seq=found.seq or 0, reason=f"{found.where}: {found.detail}"
             )
-
-    def _discard(self) -> None:
-        """Throw away what was copied."""
-        if self._new.exists():
-            self._new.destroy()
-        for path in _vault_files(self._new.path):
-            overwrite(path)
-            path.unlink()
-
-    # ---- exchanging ----------------------------------------------------------------------------------------------------
-
-    def _exchange(self) -> None:
-        """Give the copy the store's name. Every step that was done already finds nothing left to do."""
-        if self._new.exists():
-            if not self._old.exists():
-                self._files.move_to(self._old.path)
-            self._move_vault(self._files.path, self._old.path)
-            if archives_of(self._files.path).exists():
-                archives_of(self._files.path).replace(archives_of(self._old.path))
-            self._new.move_to(self._files.path)
-        self._move_vault(self._new.path, self._files.path)
-
-    @staticmethod
-    def _move_vault(path: Path, to: Path) -> None:
-        for here in _vault_files(path):
-            here.replace(to.with_name(to.name + here.name.removeprefix(path.name)))
-
-    def _clear(self) -> None:
-        for path in _vault_files(self._old.path):  # the key first: what is left then opens no more
-            overwrite(path)
-            path.unlink()
-        StoreFiles("jsonl", archives_of(self._old.path)).destroy()
-        if self._old.exists():
-            self._old.destroy()
-
-
-def archives_of(path: Path) -> Path:
-    """Return the folder beside the store at `path` in which its archives are, where none was named."""
-    return path.with_name(f"{path.name}.archive")
-
-
-def vault_of(path: Path) -> Path:
-    """Return where the vault of the store at `path` is."""
-    return path.with_name(f"{path.name}.keys")
-
-
-def _vault_files(path: Path) -> list[Path]:
-    """Return the vault and what else stands beside the store, such as its memory, the vault last."""
-    names = (".memory-journal", ".memory", ".keys-journal", ".keys.lock", ".keys")
-    return [found for side in names if (found := path.with_name(path.name + side)).exists()]
 
 
 def _about(what: str, progress: Callable[[str, CopyProgress], None] | None) -> Callable[[CopyProgress], None] | None:

@@ -9,7 +9,8 @@ from pathlib import Path
 from kipu.errors import InputError
 from kipu.manager.copying import CopyProgress
 from kipu.ports.store import EventStore
-from kipu.sealing.conversion import Beside, Conversion, Converted, vault_of
+from kipu.sealing.conversion import Beside, Conversion, Converted
+from kipu.sealing.conversion_files import vault_of
 from kipu.sealing.opening import open_sealed, remembered_settings
 from kipu.security.key_finder import KeyFinder
 from kipu.security.key_provider import KeySource

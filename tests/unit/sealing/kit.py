@@ -33,8 +33,8 @@ def keys(*given: bytes) -> LocalKeys:
     return LocalKeys(given or (KEY,), entropy=ENTROPY)
 
 
-async def fill(url: str, *, sessions: int = 3, erased: str = "gone") -> None:
-    """Hold conversations, with a canary in all that can hold text, a blob, two keys, an erased session and a fork."""
+async def fill(url: str, *, sessions: int = 3, erased: str | None = "gone") -> None:
+    """Hold conversations, with a canary in all that can hold text, a blob, two keys, a fork and, if named, an erased session."""
     async with await open_manager(url) as manager:
         for number in range(sessions):
             session = await manager.get_or_create(f"telegram:{number}")
@@ -53,8 +53,8 @@ async def fill(url: str, *, sessions: int = 3, erased: str = "gone") -> None:
                     await turn.add_event(ToolResultEvent(tool_call_id="c1", result=f"{CANARY} {number} " * 4000))
         session = await manager.get_or_create("telegram:0")
         await session.fork(3, title=f"fork {CANARY}")
-        gone = await manager.create_session(erased)
-        await manager.delete_session(gone)
+        if erased is not None:
+            await manager.delete_session(await manager.create_session(erased))
         await manager.search("hello")
 
 

@@ -145,7 +145,7 @@ async def test_a_copy_that_was_cut_goes_on_with_what_is_new(kind: str, tmp_path:
     killed = await ended(process)
     assert killed.code == -9, killed.errors
     assert killed.told[-1].startswith("copying")
-    await fill(url, sessions=2, erased="gone_too")
+    await fill(url, sessions=2, erased=None)
     before = await contents(url)
     assert (tmp_path / f"{Path(url).name}.converted").exists()
     await encrypt(url)
@@ -167,12 +167,32 @@ async def test_what_was_erased_since_a_copy_was_cut_does_not_come_back(kind: str
     async with await open_manager(url) as manager:
         session_id = await manager.resolve("telegram:0")
         assert session_id is not None
-        await manager.erase_session(session_id, cascade=True)
+        receipt = await manager.erase_session(session_id, cascade=True)
+    assert receipt.removed["conversion"] == {"conversions": 1}
+    assert list(tmp_path.glob("*.convert*")) == []
     before = await contents(url)
     await convert(url)
     after = await contents(url)
     assert session_id not in after
     assert after == before
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+async def test_an_erasure_ends_what_a_conversion_was_to_destroy(kind: str, is_kept: bool, tmp_path: Path) -> None:
+    """Killed before the old store was gone, it is gone with the erasure; what `--keep` keeps is somebody's own (C20, EN-31)."""
+    url = URLS[kind].format(tmp_path)
+    await fill(url)
+    converted = await encrypt(url, keep=True)
+    assert converted.kept is not None
+    mark = ConversionMark(Path(url.partition("///")[2]), store=url)
+    mark.say(encrypt=True, step="clear", kept=is_kept)
+    mark.close()
+    async with await open_manager(url) as manager:
+        session_id = await manager.resolve("telegram:1")
+        assert session_id is not None
+        await manager.erase_session(session_id)
+    assert converted.kept.exists() is is_kept
 
 
 @pytest.mark.parametrize("kind", KINDS)
