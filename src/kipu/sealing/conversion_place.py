@@ -54,9 +54,9 @@ class ConversionPlace:
                 files.discard_copy()
             elif step == "clear" and not mark.said.get("kept"):
                 files.destroy_before()
-            else:
+            elif step is not None:
                 return Emptied()
-            mark.remove()
+            mark.remove()  # also one that says nothing: nothing was begun
         finally:
             mark.close()
         return Emptied({"conversions": 1})

@@ -17,6 +17,8 @@ from kipu.wiring import open_manager
 KEY = "cli:filed"
 DAY_S = 24 * 3600
 STORES = ("sqlite", "jsonl")
+SEALED = "sqlite?encrypt=env:KIPU_TEST_KEY"
+KINDS = (*STORES, SEALED, f"{SEALED}&chain=on", "jsonl?encrypt=env:KIPU_TEST_KEY")
 
 
 @asynccontextmanager
@@ -52,3 +54,9 @@ async def whole(manager: SessionManager, session_id: str) -> list[StoredEvent]:
 async def archive(manager: SessionManager, session_id: str, **how: Any) -> None:
     """Put a session away."""
     await SessionArchives(manager).archive(session_id, **how)
+
+
+def only_file(folder: Path) -> Path:
+    """Return the one archive file beside the store."""
+    (found,) = (folder / "store.archive").iterdir()
+    return found

@@ -24,22 +24,8 @@ from kipu.manager.lifecycle.archive_backed import archive_backed
 from kipu.manager.lifecycle.session_archives import SessionArchives
 from kipu.ports.principal import Principal
 from kipu.ports.store import SessionQuery
-from kipu.security.key_file import key_line
 from kipu.stores.wrapper import innermost
-from tests.acceptance.lifecycle.sessions import KEY, STORES, archive, filled, opened, whole
-
-SEALED = "sqlite?encrypt=env:KIPU_TEST_KEY"
-KINDS = (*STORES, SEALED, f"{SEALED}&chain=on", "jsonl?encrypt=env:KIPU_TEST_KEY")
-
-
-@pytest.fixture(autouse=True)
-def key_in_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KIPU_TEST_KEY", key_line(bytes(range(32))).strip())
-
-
-def only_file(folder: Path) -> Path:
-    (found,) = (folder / "store.archive").iterdir()
-    return found
+from tests.acceptance.lifecycle.sessions import KEY, KINDS, SEALED, STORES, archive, filled, only_file, opened, whole
 
 
 @pytest.mark.parametrize("kind", KINDS)

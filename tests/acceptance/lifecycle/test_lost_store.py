@@ -26,16 +26,8 @@ from kipu.ports.principal import Principal
 from kipu.ports.store import Appended, Record
 from kipu.security.key_file import key_line
 from kipu.stores.wrapper import WrappedStore
-from tests.acceptance.lifecycle.sessions import KEY, STORES, archive, filled, opened, whole
+from tests.acceptance.lifecycle.sessions import KEY, KINDS, SEALED, archive, filled, only_file, opened, whole
 from tests.unit.cli.command_line import CommandLine
-
-SEALED = "sqlite?encrypt=env:KIPU_TEST_KEY"
-KINDS = (*STORES, SEALED, f"{SEALED}&chain=on", "jsonl?encrypt=env:KIPU_TEST_KEY")
-
-
-@pytest.fixture(autouse=True)
-def key_in_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KIPU_TEST_KEY", key_line(bytes(range(32))).strip())
 
 
 def lose_store(folder: Path) -> None:
@@ -45,11 +37,6 @@ def lose_store(folder: Path) -> None:
             shutil.rmtree(path)
         elif path.is_file() and not path.name.endswith(".keys"):
             path.unlink()
-
-
-def only_file(folder: Path) -> Path:
-    (found,) = (folder / "store.archive").iterdir()
-    return found
 
 
 async def put_away(folder: Path, kind: str, *, events: int = 40) -> str:

@@ -97,7 +97,7 @@ class LoneArchive:
         damage = await self._source.verify(self.head.session_id)
         if damage:
             raise self._reader.damaged(damage[0].detail or damage[0].reason)
-        parent = await self.parent() if self.parent_id is not None else None
+        parent = await self.parent()
         if self.parent_id is not None and parent is None:
             raise SessionNotFoundError(session_id=self.parent_id)
         if parent is not None and parent.last_seq < self.head.base_seq:
