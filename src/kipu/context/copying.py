@@ -7,79 +7,126 @@ from typing import Any, TypeAlias
 
 from kipu.context.neutral import Message
 
-Maker: TypeAlias = Callable[[], Any]
-Nested: TypeAlias = tuple[int, str, Maker]
-"""Index of a message, the name of a value in it that can be changed itself, and what makes copies of that value."""
+Copier: TypeAlias = Callable[[Any], Any]
+"""What copies JSON data of one form, so that copy and original share nothing that can be changed."""
 
 _ATOMS = frozenset({str, int, float, bool, type(None)})
+_MOST_FORMS = 256
 
 
-def copies(messages: Sequence[Message], nested: Sequence[Nested]) -> list[Message]:
-    """Return copies of messages that share nothing that can be changed; `nested` is what `nested_in` said of each.
+class KeptMessages:
+    """The messages of a window that will not change, with what copies each.
 
-    A window is copied on every turn, but few of its messages are new: their form is looked at once.
+    A window is copied on every turn, and few of its messages are new: the form of each is looked at once. All messages of a
+    form have one copier, since whatever is kept for every message is in the way of every garbage collection.
     """
-    copied = list(map(dict.copy, messages))
-    for index, name, make in nested:
-        copied[index][name] = make()
-    return copied
+
+    def __init__(self) -> None:
+        self._messages: list[Message] = []
+        self._copiers: list[Copier] = []
+        self._shared: dict[tuple[Any, ...], Copier] = {}
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def extend(self, messages: Sequence[Message]) -> None:
+        """Take in the messages that follow."""
+        self._messages += messages
+        self._copiers += map(self._copier, messages)
+
+    def forget(self, start: int, stop: int) -> None:
+        """Let go of the messages from `start` up to `stop`."""
+        del self._messages[start:stop]
+        del self._copiers[start:stop]
+
+    def copies(self) -> list[Message]:
+        """Return copies of the messages that share nothing with them that can be changed."""
+        return [copier(message) for copier, message in zip(self._copiers, self._messages, strict=True)]
+
+    def _copier(self, value: Any) -> Copier:
+        """Return what copies `value`, and whatever else has its form: differs from it in texts and numbers only."""
+        if type(value) is dict:
+            return self._object_copier(value)
+        return self._list_copier(value) if type(value) is list else _itself
+
+    def _object_copier(self, value: Message) -> Copier:
+        if _ATOMS.issuperset(map(type, value.values())):
+            return dict.copy
+        nested = [(name, item) for name, item in value.items() if type(item) not in _ATOMS]
+        if len(nested) > 1:
+            return self._one_of(_with_several, tuple([(name, self._copier(item)) for name, item in nested]))
+        ((name, item),) = nested
+        if type(item) is list and len(item) == 1 and type(item[0]) not in _ATOMS:
+            return self._one_of(_with_part, (name, self._copier(item[0])))
+        return self._one_of(_with_one, (name, self._copier(item)))
+
+    def _list_copier(self, value: Sequence[Any]) -> Copier:
+        if _ATOMS.issuperset(map(type, value)):
+            return list.copy
+        copiers = tuple([self._copier(item) for item in value])
+        return self._one_of(_of_all, copiers[:1]) if len(set(copiers)) == 1 else self._one_of(_of_each, copiers)
+
+    def _one_of(self, make: Callable[[Any], Copier], parts: tuple[Any, ...]) -> Copier:
+        copier = self._shared.get((make, *parts))
+        if copier is None:
+            if len(self._shared) >= _MOST_FORMS:
+                self._shared.clear()
+            copier = self._shared[(make, *parts)] = make(parts)
+        return copier
 
 
-def nested_in(message: Message, index: int = 0) -> list[Nested]:
-    """Return the values of a message that are objects or lists themselves."""
-    if _is_flat(message):
-        return []
-    return [(index, name, maker_of(item)) for name, item in message.items() if type(item) not in _ATOMS]
-
-
-def maker_of(value: Any) -> Maker:
-    """Return what makes copies of JSON data that share nothing that can be changed."""
-    if type(value) is list:
-        return _list_maker(value)
-    if type(value) is not dict:
-        return lambda: value
-    nested = nested_in(value)
-    if not nested:
-        flat: Maker = value.copy
-        return flat
-
-    return _with_nested(value, nested)
-
-
-def _with_nested(value: Message, nested: Sequence[Nested]) -> Maker:
-    if len(nested) == 1:  # as every call of a tool is
-        _, only, make_only = nested[0]
-
-        def with_one() -> Message:
-            copied = value.copy()
-            copied[only] = make_only()
-            return copied
-
-        return with_one
-
-    def with_all() -> Message:
+def copy_of(value: Any) -> Any:
+    """Return a copy of JSON data that shares nothing with it that can be changed."""
+    if type(value) is dict:
         copied = value.copy()
-        for _, name, make in nested:
-            copied[name] = make()
+        for name, item in value.items():
+            if type(item) not in _ATOMS:
+                copied[name] = copy_of(item)
+        return copied
+    return [copy_of(item) for item in value] if type(value) is list else value
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+def _with_part(parts: tuple[str, Copier]) -> Copier:
+    """Copy a message whose content is one part, or one call: the form of most."""
+    name, copier = parts
+
+    def copy(value: Message) -> Message:
+        copied = value.copy()
+        copied[name] = [copier(copied[name][0])]
         return copied
 
-    return with_all
+    return copy
 
 
-def _list_maker(value: list[Any]) -> Maker:
-    if _ATOMS.issuperset(map(type, value)):
-        return value.copy
-    if all(_is_flat(item) for item in value):
-        if len(value) == 1:
-            only = value[0]
-            return lambda: [only.copy()]
-        return lambda: list(map(dict.copy, value))
-    if len(value) == 1:
-        make_only = maker_of(value[0])
-        return lambda: [make_only()]
-    makers = [maker_of(item) for item in value]
-    return lambda: [make() for make in makers]
+def _with_one(parts: tuple[str, Copier]) -> Copier:
+    name, copier = parts
+
+    def copy(value: Message) -> Message:
+        copied = value.copy()
+        copied[name] = copier(copied[name])
+        return copied
+
+    return copy
 
 
-def _is_flat(value: Any) -> bool:
-    return type(value) is dict and _ATOMS.issuperset(map(type, value.values()))
+def _with_several(nested: Sequence[tuple[str, Copier]]) -> Copier:
+    def copy(value: Message) -> Message:
+        copied = value.copy()
+        for name, copier in nested:
+            copied[name] = copier(copied[name])
+        return copied
+
+    return copy
+
+
+def _of_all(copiers: Sequence[Copier]) -> Copier:
+    (copier,) = copiers
+    return lambda value: list(map(copier, value))
+
+
+def _of_each(copiers: Sequence[Copier]) -> Copier:
+    return lambda value: [copier(item) for copier, item in zip(copiers, value, strict=True)]

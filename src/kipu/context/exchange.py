@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from kipu.context.adjustment import Adjustment
+from kipu.context.adjustment import Adjustment, AdjustmentKind
 from kipu.context.item import Item
 from kipu.events.conversation import ToolCallEvent
 
@@ -33,7 +34,7 @@ class Exchange:
     seq: int
     turn_id: str | None = None
     message: Item | None = None
-    calls: list[Call] = field(default_factory=list)
+    calls: Sequence[Call] = ()  # a list where there are any: most exchanges have none, and there are many
     open_calls: int = 0
     frozen: bool = False
     first_seq: int = 0
@@ -41,7 +42,7 @@ class Exchange:
     media_shown: set[tuple[int, int]] | None = None  # (seq, part) within limits; None where there is no media
     media_count: int = 0
     media_bytes: int = 0
-    notes: list[Adjustment] = field(default_factory=list)
+    notes: Sequence[Adjustment] = ()
 
     @property
     def settled(self) -> bool:
@@ -52,6 +53,17 @@ class Exchange:
     def message_count(self) -> int:
         """Return how many messages it makes where every result is one."""
         return 1 + len(self.calls)
+
+    def add_call(self, call: Call) -> None:
+        """Take in one more call."""
+        if isinstance(self.calls, list):
+            self.calls.append(call)
+        else:
+            self.calls = [call]
+
+    def note(self, kind: AdjustmentKind, seq: int, detail: str) -> None:
+        """Say what is shown otherwise than the log has it."""
+        self.notes = [*self.notes, Adjustment(kind, seq, detail)]
 
     def items(self) -> list[Item]:
         """Return its events in the order of the log."""

@@ -10,7 +10,7 @@ from typing import Any
 from kipu.context.adjustment import Adjustment
 from kipu.context.anthropic import AnthropicShape
 from kipu.context.canonical import GrowingDigest
-from kipu.context.copying import Nested, copies, nested_in
+from kipu.context.copying import KeptMessages, copy_of
 from kipu.context.exchange import Exchange
 from kipu.context.gemini import GeminiShape
 from kipu.context.neutral import Message, NeutralRenderer
@@ -58,20 +58,19 @@ class Compiled:
     neutral: NeutralRenderer
     done: int = 0
     messages: list[Message] = field(default_factory=list)
-    nested: list[Nested] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)  # where the messages of each exchange begin
     hashed: GrowingDigest = field(default_factory=GrowingDigest)
+    kept: KeptMessages = field(default_factory=KeptMessages)  # all but the last: a shape may put another in its place
 
     def take(self, exchanges: Sequence[Exchange], *, until: int) -> None:
         """Render the exchanges before `until` for good."""
         if until <= self.done:
             return
-        known = max(len(self.messages) - 1, 0)  # a shape may put another message in place of the last
         for exchange in exchanges[self.done : until]:
             self.starts.append(len(self.messages))
             self.shape.add(self.messages, self.neutral.render(exchange))
         self.done = until
-        self._look_into(known)
+        self.kept.extend(self.messages[len(self.kept) : -1])
 
     def forget(self, count: int) -> bool:
         """Let go of the first `count` exchanges; return False where what follows might now look otherwise.
@@ -84,11 +83,7 @@ class Compiled:
             return False
         first, begin = self.starts[0], self.starts[count]
         del self.messages[first:begin]
-        self.nested = [
-            (index if index < first else index - begin + first, name, make)
-            for index, name, make in self.nested
-            if not first <= index < begin
-        ]
+        self.kept.forget(first, begin)
         self.starts = [start - begin + first for start in self.starts[count:]]
         self.done -= count
         self.hashed.forget(first, begin)
@@ -98,14 +93,7 @@ class Compiled:
         """Render the instruction and the summary."""
         for message in messages:
             self.shape.add(self.messages, [message])
-        self._look_into(0)
-
-    def _look_into(self, first: int) -> None:
-        """Find out what copies of the messages from `first` on take."""
-        while self.nested and self.nested[-1][0] >= first:
-            self.nested.pop()
-        for index in range(first, len(self.messages)):
-            self.nested += nested_in(self.messages[index], index)
+        self.kept.extend(self.messages[:-1])
 
     def finished(
         self, exchanges: Sequence[Exchange], *, shared: bool = False
@@ -115,9 +103,8 @@ class Compiled:
         `shared` messages are not copied but for the last: nothing ever changes the others, nor may whoever gets them.
         """
         tail, adjustments = self._end(exchanges)
-        messages = list(self.messages) if shared else copies(self.messages, self.nested)
-        messages[-1:] = [copied for message in tail for copied in copies([message], nested_in(message))]
-        return messages, adjustments
+        settled = self.messages[:-1] if shared else self.kept.copies()
+        return [*settled, *map(copy_of, tail)], adjustments
 
     def digest(self, exchanges: Sequence[Exchange]) -> str:
         """Return the digest of what `finished` returns copies of."""

@@ -56,7 +56,9 @@ def _is_plain(value: Any, depth: int) -> bool:
         return False
     if kind is dict:
         for name, item in value.items():
-            if type(name) is not str or not _is_plain(name, depth + 1) or not _is_plain(item, depth + 1):
+            if type(name) is not str or not _is_storable(name):
+                return False
+            if not (_is_storable(item) if type(item) is str else _is_plain(item, depth + 1)):
                 return False
         return True
     return kind is list and all(_is_plain(item, depth + 1) for item in value)

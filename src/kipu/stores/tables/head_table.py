@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
+from itertools import compress
+from operator import ne
 from typing import Any, NamedTuple, cast
 
 import apsw
@@ -61,14 +63,10 @@ def update(connection: apsw.Connection, row: HeadRow, *, after: dict[str, Any]) 
     """Replace the head; columns that stay are not named, so that their indexes stay untouched."""
     text, columns = orjson.dumps(after), columns_of(after)
     before = row.columns or columns_of(row.data)
-    names, values = "data=?, crc=?", [text.decode(), zlib.crc32(text)]
-    if columns != before:
-        for name, old, new in zip(COLUMNS, before, columns, strict=True):
-            if old != new:
-                names += f", {name}=?"
-                values.append(new)
-    values.append(row.number)
-    connection.execute(f"UPDATE heads SET {names} WHERE id = ?", values)
+    changed = list(map(ne, before, columns))
+    names = "".join([f", {name}=?" for name in compress(COLUMNS, changed)])
+    values = (text.decode(), zlib.crc32(text), *compress(columns, changed), row.number)
+    connection.execute(f"UPDATE heads SET data=?, crc=?{names} WHERE id = ?", values)
     member_table.follow(connection, row.number, before=row.data, after=after)
     return HeadRow(row.number, after, columns)
 
