@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from pathlib import Path
 
@@ -54,6 +55,40 @@ def test_chat_killed_in_an_answer_is_taken_over(kipu: CommandLine) -> None:
     assert [event["outcome"] for event in events if event["event_type"] == "turn_finished"] == ["completed"] * 2
     assert kipu.run("replay", kipu.ids()[0], "--all").code == 0
     assert kipu.run("verify").code == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_chat_that_waits_for_a_line_ends_at_a_signal(kipu: CommandLine, number: signal.Signals) -> None:
+    """A service that is stopped, and a terminal that is closed, end a chat at once, though its input stays open."""
+    with FakeProvider([FakeAnswer("One.")]) as provider:
+        answered_by(kipu, provider)
+        with start(kipu) as chat:
+            send(chat, "begin")
+            assert chat.stdout is not None
+            assert chat.stdout.readline() == "One.\n"
+            chat.send_signal(number)
+            assert chat.wait(30) == 128 + number
+    assert kipu.run("verify").code == 0
+
+
+def test_chat_that_is_terminated_in_an_answer_is_taken_over(kipu: CommandLine) -> None:
+    """After SIGTERM in the middle of an answer nothing is lost, and the next chat answers in its place (C5, C14)."""
+    held = FakeAnswer("Half of it", chunk_chars=2, hold_after=3)
+    with FakeProvider([held, FakeAnswer("The answer."), FakeAnswer("More.")]) as provider:
+        answered_by(kipu, provider)
+        with start(kipu) as chat:
+            send(chat, "first question")
+            assert provider.held.wait(60)
+            chat.terminate()
+            assert chat.wait(30) == 143
+        ran = kipu.process("chat", "--continue", stdin="second question\n")
+    assert ran.stdout.splitlines() == ["The answer.", "More."]
+    events = kipu.events(kipu.ids()[0])
+    assert [event["content"] for event in events if event["event_type"] == "user_message"] == [
+        "first question",
+        "second question",
+    ]
+    assert [event["outcome"] for event in events if event["event_type"] == "turn_finished"] == ["completed"] * 2
 
 
 def test_two_chats_in_one_session_take_turns(kipu: CommandLine) -> None:

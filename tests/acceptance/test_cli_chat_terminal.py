@@ -66,11 +66,16 @@ class Terminal:
             assert time.monotonic() < until, f"{text!r} stayed:\n{screen}"
             time.sleep(POLL_S)
 
-    def kill(self) -> None:
-        """Kill the program as a crash would: the last process of the pane's shell."""
+    def kill(self, signal: str = "KILL") -> None:
+        """End the program by a signal, as a crash would: the last process of the pane's shell."""
         pane = self._tmux("list-panes", "-F", "#{pane_pid}").strip()
         (child,) = subprocess.run(["pgrep", "-P", pane], capture_output=True, text=True, check=True).stdout.split()
-        subprocess.run(["kill", "-9", child], check=True)
+        subprocess.run(["kill", f"-{signal}", child], check=True)
+
+    def settings(self) -> list[str]:
+        """Return how the terminal is set, as `stty -a` tells it."""
+        place = self._tmux("list-panes", "-F", "#{pane_tty}").strip()
+        return subprocess.run(["stty", "-a", "-F", place], capture_output=True, text=True, check=True).stdout.split()
 
     def close(self) -> None:
         """End the program and the terminal."""
@@ -150,6 +155,20 @@ def test_chat_on_a_terminal_streams_and_is_interrupted_by_ctrl_c(kipu: CommandLi
     answers = [event for event in kipu.events(kipu.ids()[0]) if event["event_type"] == "agent_message"]
     assert [answer["state"] for answer in answers] == ["interrupted", "complete"]
     assert answers[0]["content"].startswith("Once upon")
+
+
+def test_chat_that_is_terminated_leaves_the_terminal_as_it_was(kipu: CommandLine, start: Starter) -> None:
+    """SIGTERM ends a chat in order, with 143: what is typed afterwards is seen again, and the session goes on (C5)."""
+    terminal = start(kipu, "chat")
+    terminal.wait_for("/help lists commands")
+    terminal.type("hello")
+    terminal.wait_for("This is your message 1", then=">")
+    assert "-echo" in terminal.settings()
+    terminal.kill("TERM")
+    terminal.wait_for("ended with 143")
+    assert {"echo", "icanon", "isig"} <= set(terminal.settings())
+    assert kipu.process("chat", "--continue", stdin="again\n").code == 0
+    assert len(kipu.ids()) == 1
 
 
 def test_resume_on_a_terminal_picks_by_keyboard(kipu: CommandLine, start: Starter) -> None:

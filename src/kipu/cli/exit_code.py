@@ -22,7 +22,7 @@ class ExitCode(IntEnum):
     LIMIT = 12  # `kipu run`: the turn came to a limit on its steps, tokens, time or money
     STOPPED = 13  # `kipu run`: somebody else stopped the turn, or took the message back
     INTERRUPTED = 130  # Ctrl-C; `kipu run` has ended its turn in order
-    HANDED_OVER = 143  # SIGTERM: `kipu run` leaves its turn open, for whoever goes on with it
+    HANDED_OVER = 143  # SIGTERM: `kipu run` and `kipu chat` leave their turn open, for whoever goes on with it
 
 
 # The first class that matches decides.

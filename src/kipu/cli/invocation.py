@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
+from kipu.cli.ending import Ending
 from kipu.cli.exit_code import ExitCode
 from kipu.cli.output import Output
 from kipu.cli.settings import Settings
@@ -80,10 +81,16 @@ class Invocation:
         return parsed.settings.get("encrypt"), place
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a command's work to its end. Raises: KeyboardInterrupt, also where Ctrl-C cancelled it from within."""
+        """Run a command's work to its end, which comes in order at SIGTERM too, and when the terminal is closed.
+
+        Raises: KeyboardInterrupt, also where Ctrl-C cancelled it from within; SystemExit after another signal.
+        """
+        ending = Ending()
         try:
-            return asyncio.run(work)
+            return asyncio.run(ending.ends(work))
         except asyncio.CancelledError:
+            if ending.number is not None:
+                raise SystemExit(128 + ending.number) from None
             raise KeyboardInterrupt from None
 
     def confirm(self, question: str) -> None:
