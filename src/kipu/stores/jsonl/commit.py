@@ -341,7 +341,9 @@ class Commit:
         for line in draft.lines:
             places.append(Place(view.segment, offset, len(line) - 1))
             offset += len(line)
-        row = {name: value for name, value in (draft.row or {}).items() if name not in NOT_OF_THE_LOG}
+        row = dict(draft.row or {})
+        for name in NOT_OF_THE_LOG:
+            row.pop(name, None)
         log.keep(row, written=offset - view.size, places=places, first_seq=draft.first_seq)
         if draft.token:
             lease = _opened(draft).lease
