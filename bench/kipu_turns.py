@@ -13,7 +13,7 @@ from kipu import Session, SessionManager, open_manager
 
 
 async def _turn(session: Session, turn: Turn) -> int:
-    """Append the question, build the window and its digest as the runtime does before a model call, append the rest."""
+    """Append the question, build the window as any caller gets it, a copy, and the digest of a model call; append the rest."""
     user, *rest = turn_events(turn)
     await session.add_event(user)
     window = await session.get_context_for_llm("neutral")
