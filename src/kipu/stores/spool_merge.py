@@ -61,17 +61,17 @@ class SpoolMerge:
     async def run(self) -> MergeReport:
         """Merge until the spool has nothing left. Raises: StoreUnavailableError while the primary refuses."""
         while True:
-            batches = await self._batches()
-            if batches is None:
+            found = await self._batches()
+            if found is None:
                 break
+            batches, last_seq = found
             lease = await self._spool.spool.lease_state(self._session_id)
-            last_seq = batches[-1].last_seq if batches else 0
             await self._merge(batches, lease)
             if await self._spool.spool.forget(self._session_id, last_seq=last_seq):
                 break
         return MergeReport(self._session_id, self._merged, self._fork_id, self._forked, tuple(self._notes))
 
-    async def _batches(self) -> list[Batch] | None:
+    async def _batches(self) -> tuple[list[Batch], int] | None:
         try:
             return await self._spool.spool.batches(self._session_id)
         except SessionNotFoundError:
@@ -164,11 +164,17 @@ class SpoolMerge:
     async def _replay(self, batch: Batch, token: int | None) -> bool:
         """Append a batch under its own numbers; False when they are taken."""
         try:
-            await self._append(batch, token=token, expected_seq=self._expected(batch))
+            outcome = await self._append(batch, token=token, expected_seq=self._expected(batch))
         except (ConflictError, LeaseLostError, SessionExistsError, SessionErasedError, SessionNotFoundError):
             return False
-        self._merged += len(batch.records)
+        self._note_final(batch, outcome)
         return True
+
+    def _note_final(self, batch: Batch, outcome: Appended) -> None:
+        """Remember the numbers that a batch has now: those behind a damaged record are others than they were."""
+        for offset, seq in enumerate(batch.seqs):
+            self._final[seq] = outcome.first_seq + offset
+        self._merged += len(batch.records)
 
     @staticmethod
     def _expected(batch: Batch) -> int | None:
@@ -206,9 +212,7 @@ class SpoolMerge:
             self._notes.append(f"{len(batch.records)} events went to the fork: {refusal}")
             await self._fork(batch, base_seq=0, fork_id=self._fork_id or self._fork_name(batch))
             return
-        for offset in range(len(batch.records)):
-            self._final[batch.first_seq + offset] = outcome.first_seq + offset
-        self._merged += len(batch.records)
+        self._note_final(batch, outcome)
 
     def _renumbered(self, patch: HeadPatch) -> HeadPatch:
         final = self._final

@@ -27,9 +27,10 @@ class Spool:
         """Return the ids of all sessions, oldest first."""
         return [*await asyncio.to_thread(spooled_ids, self._shelf)]
 
-    async def batches(self, session_id: str) -> list[Batch]:
-        """Return every append of a session as it was made. Raises: SessionNotFoundError."""
-        return await asyncio.to_thread(read_batches, self._shelf, session_id)
+    async def batches(self, session_id: str) -> tuple[list[Batch], int]:
+        """Return every append of a session as it was made, and the last seq. Raises: SessionNotFoundError."""
+        with translating(self._shelf.settings.url):
+            return await asyncio.to_thread(read_batches, self._shelf, session_id)
 
     async def known_outcome(self, idempotency_key: str) -> Appended | None:
         """Return what was appended under a key, or None."""

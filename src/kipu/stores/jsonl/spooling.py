@@ -4,63 +4,104 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from typing import NamedTuple
 
 from kipu.errors import SessionNotFoundError
 from kipu.ports.head import HeadPatch
 from kipu.ports.store import Record
 from kipu.stores.jsonl.lease import LeaseState
-from kipu.stores.jsonl.line import Line, pieces
+from kipu.stores.jsonl.line import Line, parse
 from kipu.stores.jsonl.medium import remove_file
+from kipu.stores.jsonl.scan import Place
 from kipu.stores.jsonl.segment import SegmentReader
 from kipu.stores.jsonl.shelf import WAIT_S, OpenLog, Shelf
 
 
 class Batch(NamedTuple):
-    """One append as it stands in the log."""
+    """One append as it stands in the log, without the records that were damaged there."""
 
-    first_seq: int
+    seqs: tuple[int, ...]
     records: tuple[Record, ...]
     head: HeadPatch
     idempotency_key: str | None
     bound_key: str | None
 
     @property
+    def first_seq(self) -> int:
+        """Return the seq of the first record."""
+        return self.seqs[0]
+
+    @property
     def last_seq(self) -> int:
         """Return the seq of the last record."""
-        return self.first_seq + len(self.records) - 1
+        return self.seqs[-1]
 
 
-def read_batches(shelf: Shelf, session_id: str) -> list[Batch]:
-    """Return every batch of a session in order. Raises: SessionNotFoundError."""
+def read_batches(shelf: Shelf, session_id: str) -> tuple[list[Batch], int]:
+    """Return every batch of a session in the order of their seqs, and its last seq. Raises: SessionNotFoundError.
+
+    What exists is what every reader of the log sees, however it is damaged: an index may say otherwise of a line that rotted.
+    """
     with shelf.locked(session_id, wait_s=WAIT_S, shared=True) as opened:
-        view = opened.log.known
-        lines: list[Line] = []
-        for number in view.segments:
-            with SegmentReader(opened.log.path(number)) as reader:
-                end = view.size if number == view.segment else reader.size()
-                for raw in reader.forwards(0, end):
-                    lines += [piece.line for piece in pieces(raw.data) if piece.line is not None]
-    batches: list[Batch] = []
-    gathered: list[Line] = []
+        view = opened.log.rescan()
+        places = opened.log.scan.sorted_places() if opened.log.scan is not None else []
+        lines = list(_lines_at(opened, [place for _, place in places]))
+    return [_batch(session_id, gathered) for gathered in _gathered(lines)], view.last_seq
+
+
+def _lines_at(opened: OpenLog, places: Sequence[Place]) -> Iterator[Line]:
+    with ExitStack() as readers:
+        open_ones: dict[int, SegmentReader] = {}
+        for place in places:
+            if place.segment not in open_ones:
+                open_ones[place.segment] = readers.enter_context(SegmentReader(opened.log.path(place.segment)))
+            line = parse(open_ones[place.segment].bytes_at(place.offset, place.size))
+            if line is not None:
+                yield line
+
+
+def _gathered(lines: Sequence[Line]) -> Iterator[list[Line]]:
+    """Yield the lines of one append after the other; a damaged one is missing in its own batch and nowhere else."""
+    batch: list[Line] = []
     for line in lines:
-        gathered.append(line)
-        if line.place[0] == line.place[1]:
-            batches.append(_batch(session_id, gathered))
-            gathered = []
-    return batches
+        if batch and _begins(line) != _begins(batch[-1]):
+            yield batch
+            batch = []
+        batch.append(line)
+    if batch:
+        yield batch
 
 
-def _batch(session_id: str, lines: list[Line]) -> Batch:
-    last = lines[-1].meta
+def _begins(line: Line) -> int:
+    """Return the seq with which the batch of a line began."""
+    return line.seq - line.place[0] + 1
+
+
+def _batch(session_id: str, lines: Sequence[Line]) -> Batch:
+    last = lines[-1].meta if lines[-1].place[0] == lines[-1].place[1] else {}
     bound = last.get("bind")
+    begin = _begins(lines[-1])
+    standing = {line.seq - begin: index for index, line in enumerate(lines)}
     return Batch(
-        lines[0].seq,
+        tuple(line.seq for line in lines),
         tuple(line.event(session_id).record for line in lines),
-        HeadPatch.from_json(last.get("head") or {}),
+        _among(standing, HeadPatch.from_json(last.get("head") or {})),
         last.get("retry"),
         bound[0] if bound else None,
+    )
+
+
+def _among(standing: Mapping[int, int], patch: HeadPatch) -> HeadPatch:
+    """Return the patch with the places of those records that are left."""
+    return patch._replace(
+        at={name: standing[index] for name, index in patch.at.items() if index in standing},
+        insert_at={
+            name: [standing[index] for index in indexes if index in standing]
+            for name, indexes in patch.insert_at.items()
+        },
+        previews=[(standing[index], kind, text) for index, kind, text in patch.previews if index in standing],
     )
 
 

@@ -1,0 +1,83 @@
+"""A spool whose files were damaged: the pair opens, and merges what can be read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kipu.ports.head import HeadPatch
+from kipu.testing.faults import file_damage
+from tests.unit.stores.fallback.kit import begin, log, pair, record
+
+LOG = Path("spool", "one", "000001.jsonl")
+WHOLE = ["begin one", "a", "b", "c", "d"]
+
+
+async def spooled(folder: Path, change: Callable[[bytes], bytes]) -> bytes:
+    """Let the spool hold a, a batch of b and c, and d; damage its log, and return what it was damaged to."""
+    async with pair(folder) as (store, primary):
+        await begin(store)
+        primary.refuses = True
+        await store.append("one", [record("a")])
+        await store.append("one", [record("b"), record("c")])
+        await store.append("one", [record("d")])
+    file_damage.change_file(folder / LOG, change)
+    return (folder / LOG).read_bytes()
+
+
+def overwritten(line: int) -> Callable[[bytes], bytes]:
+    """Return what overwrites the middle of a line, its end left alone: as many bytes, so that only its checksum tells."""
+
+    def change(data: bytes) -> bytes:
+        lines = file_damage.lines_of(data)
+        lines[line] = lines[line][:50] + b"#" * 8 + lines[line][58:]
+        return b"".join(lines)
+
+    return change
+
+
+# The marker is line 0.
+DAMAGES: dict[str, tuple[Callable[[bytes], bytes], list[str]]] = {
+    "a single line": (overwritten(1), ["begin one", "b", "c", "d"]),
+    "the first of a batch": (overwritten(2), ["begin one", "a", "c", "d"]),
+    "the last of a batch": (overwritten(3), ["begin one", "a", "b", "d"]),
+    "the last of the last batch": (
+        lambda data: overwritten(3)(b"".join(file_damage.lines_of(data)[:4])),
+        ["begin one", "a", "b"],
+    ),
+    "the last line": (overwritten(4), ["begin one", "a", "b", "c"]),
+    "two lines exchanged": (lambda data: file_damage.swap_lines(data, line=3), WHOLE),
+    "a torn tail": (lambda data: data + b'{"seq":9,"torn', WHOLE),
+    "zeros": (lambda data: data + bytes(300), WHOLE),
+    "nothing but zeros": (lambda data: bytes(len(data)), ["begin one"]),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+async def test_damaged_spool_is_merged_as_far_as_it_can_be_read(damage: str, tmp_path: Path) -> None:
+    """The pair opens, every whole record is in the primary once and in order, and the session goes on (A49, A53, C16)."""
+    change, kept = DAMAGES[damage]
+    await spooled(tmp_path, change)
+    async with asyncio.timeout(20), pair(tmp_path) as (store, primary):
+        assert [text for _, text in await log(store)] == kept
+        assert not (tmp_path / LOG).exists()
+        await store.append("one", [record("goes on")])
+        assert [text for _, text in await log(primary)] == [*kept, "goes on"]
+
+
+async def test_patch_of_a_damaged_batch_names_the_records_it_named(tmp_path: Path) -> None:
+    """Where a batch has lost its first record, a message that waits is still the one that was said (A49)."""
+    async with pair(tmp_path) as (store, primary):
+        await begin(store)
+        primary.refuses = True
+        patch = HeadPatch(insert_at={"waiting": [1]})
+        await store.append("one", [record("note", "note"), record("said")], head=patch)
+    file_damage.change_file(tmp_path / LOG, overwritten(1))
+    async with pair(tmp_path) as (store, primary):
+        head = await primary.head("one")
+        assert head is not None
+        assert await log(store) == [(1, "begin one"), (2, "said")]
+        assert head.waiting == (2,)
