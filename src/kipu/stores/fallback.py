@@ -466,6 +466,7 @@ class FallbackStore(MovingInPrimary):
     async def erase(self, session_id: str, *, lease: Lease) -> ErasureReceipt:
         """Merge what the spool holds, then remove everything of the session."""
         await self._merge(session_id)
+        await self._spool.spool.discard_damaged(session_id)
         return await (await self._there()).erase(session_id, lease=lease)
 
     async def verify(self, session_id: str | None = None) -> builtins.list[Damage]:

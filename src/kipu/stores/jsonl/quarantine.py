@@ -20,7 +20,7 @@ def keep_aside(
     place = os.path.join(folder, into)
     made = make_folder(place)
     said = {"source": source, "offset": offset, "length": len(data), "reason": reason, "at": at}
-    fd = _new_file(place, f"{source}-{offset:012d}")
+    fd, _ = _new_file(place, f"{source}-{offset:012d}")
     try:
         write_all(fd, orjson.dumps(said) + b"\n" + data)
         if sync:
@@ -33,12 +33,24 @@ def keep_aside(
             sync_folder(folder)
 
 
-def _new_file(place: str, stem: str) -> int:
+def move_aside(path: str, root: str, *, stem: str, sync: bool) -> None:
+    """Move a file of a session's quarantine to the store's, durably."""
+    place = os.path.join(root, ROOT_FOLDER)
+    make_folder(place)
+    fd, free = _new_file(place, stem)
+    os.close(fd)
+    os.replace(path, free)
+    if sync:
+        sync_folder(place)
+        sync_folder(root)
+
+
+def _new_file(place: str, stem: str) -> tuple[int, str]:
     number = 1
     while True:
         path = os.path.join(place, f"{stem}-{number}.bytes")
         try:
-            return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE_FILE)
+            return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE_FILE), path
         except FileExistsError:
             number += 1
 

@@ -9,7 +9,15 @@ from kipu.stores.jsonl.desk import Desk
 from kipu.stores.jsonl.failure import translating
 from kipu.stores.jsonl.lease import LeaseState
 from kipu.stores.jsonl.shelf import Shelf
-from kipu.stores.jsonl.spooling import Batch, forget_session, lease_state, read_batches, seed_lease, spooled_ids
+from kipu.stores.jsonl.spooling import (
+    Batch,
+    discard_damaged,
+    forget_session,
+    lease_state,
+    read_batches,
+    seed_lease,
+    spooled_ids,
+)
 
 
 class Spool:
@@ -55,3 +63,8 @@ class Spool:
         """Remove a session without a tombstone, unless it has grown beyond `last_seq`: then return False."""
         with translating(self._shelf.settings.url):
             return await asyncio.to_thread(forget_session, self._shelf, session_id, last_seq=last_seq)
+
+    async def discard_damaged(self, session_id: str) -> None:
+        """Remove what could not be read of a session that was forgotten, and is erased now."""
+        with translating(self._shelf.settings.url):
+            await asyncio.to_thread(discard_damaged, self._shelf, session_id)

@@ -14,6 +14,7 @@ from kipu.ports.store import Record
 from kipu.stores.jsonl.lease import LeaseState
 from kipu.stores.jsonl.line import Line, parse
 from kipu.stores.jsonl.medium import remove_file
+from kipu.stores.jsonl.quarantine import FOLDER, ROOT_FOLDER, keep_aside, move_aside
 from kipu.stores.jsonl.scan import Place
 from kipu.stores.jsonl.segment import SegmentReader
 from kipu.stores.jsonl.shelf import WAIT_S, OpenLog, Shelf
@@ -121,7 +122,10 @@ def lease_state(shelf: Shelf, session_id: str) -> LeaseState:
 
 
 def forget_session(shelf: Shelf, session_id: str, *, last_seq: int) -> bool:
-    """Remove a session whose every event is elsewhere now, without a tombstone; False when it has grown meanwhile."""
+    """Remove a session whose every event is elsewhere now, without a tombstone; False when it has grown meanwhile.
+
+    What could not be read is elsewhere nowhere: it stays in the store's quarantine, under the session's id.
+    """
     with shelf.indexing(wait_s=WAIT_S) as index, shelf.bindings.lock.held(wait_s=WAIT_S):
         shelf.bindings.refresh(shelf.settle)
         try:
@@ -129,12 +133,50 @@ def forget_session(shelf: Shelf, session_id: str, *, last_seq: int) -> bool:
                 if opened.log.known.last_seq != last_seq:
                     return False
                 shelf.bindings.forget(session_id)
+                _keep_damaged(shelf, opened)
                 with index.transaction():
                     index.remove(session_id)
                 _remove_folder(shelf, opened)
         except SessionNotFoundError:
             return True
     return True
+
+
+def _keep_damaged(shelf: Shelf, opened: OpenLog) -> None:
+    sync, session_id = shelf.settings.syncs, opened.session_id
+    for damage in opened.log.damages():
+        if damage.reason == "order" or not damage.length:
+            continue
+        name = os.path.basename(damage.where)
+        with SegmentReader(os.path.join(opened.log.folder, name)) as reader:
+            data = reader.bytes_at(damage.offset or 0, damage.length)
+        source, at = _aside(session_id, name), shelf.now()
+        keep_aside(
+            shelf.root,
+            source,
+            offset=damage.offset or 0,
+            data=data,
+            reason=damage.reason,
+            at=at,
+            sync=sync,
+            into=ROOT_FOLDER,
+        )
+    kept = os.path.join(opened.log.folder, FOLDER)
+    for name in sorted(os.listdir(kept)) if os.path.isdir(kept) else ():
+        move_aside(os.path.join(kept, name), shelf.root, stem=_aside(session_id, name), sync=sync)
+
+
+def _aside(session_id: str, name: str) -> str:
+    """Return the name under which bytes of a session are in the store's quarantine: no id has a dot."""
+    return f"{session_id}.{name}"
+
+
+def discard_damaged(shelf: Shelf, session_id: str) -> None:
+    """Remove what the store's quarantine has of a session that was erased."""
+    place = os.path.join(shelf.root, ROOT_FOLDER)
+    for name in os.listdir(place) if os.path.isdir(place) else ():
+        if name.startswith(_aside(session_id, "")):
+            remove_file(os.path.join(place, name))
 
 
 def _remove_folder(shelf: Shelf, opened: OpenLog) -> None:

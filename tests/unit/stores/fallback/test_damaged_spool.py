@@ -1,4 +1,4 @@
-"""A spool whose files were damaged: the pair opens, and merges what can be read."""
+"""A spool whose files were damaged: the pair opens, merges what can be read, and keeps the rest."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kipu.ports.head import HeadPatch
+from kipu.ports.store import Lease
 from kipu.testing.faults import file_damage
 from tests.unit.stores.fallback.kit import begin, log, pair, record
 
@@ -66,6 +67,42 @@ async def test_damaged_spool_is_merged_as_far_as_it_can_be_read(damage: str, tmp
         assert not (tmp_path / LOG).exists()
         await store.append("one", [record("goes on")])
         assert [text for _, text in await log(primary)] == [*kept, "goes on"]
+
+
+@pytest.mark.parametrize("damage", [name for name in DAMAGES if name != "two lines exchanged"])
+async def test_what_a_merge_cannot_read_is_kept_and_reported(damage: str, tmp_path: Path) -> None:
+    """The bytes that are no record outlive the spooled session, `verify` names them, and an erasure takes them (C16, C20)."""
+    change, _ = DAMAGES[damage]
+    data = await spooled(tmp_path, change)
+    async with asyncio.timeout(20), pair(tmp_path) as (store, _):
+        (found,) = await store.verify()
+        assert found.offset is not None
+        assert found.length
+        lost = data[found.offset : found.offset + found.length]
+        kept = tmp_path / "spool" / found.where
+        assert kept.read_bytes().partition(b"\n")[2] == lost
+        lease = await store.claim("one", owner="eraser", ttl_s=30)
+        assert isinstance(lease, Lease)
+        await store.erase("one", lease=lease)
+        assert not kept.exists()
+        assert await store.verify() == []
+
+
+async def test_quarantine_of_a_spooled_session_outlives_its_merge(tmp_path: Path) -> None:
+    """What was set aside before an append to the spool is still there, and reported, after the merge (C16)."""
+    async with pair(tmp_path) as (store, primary):
+        await begin(store)
+        primary.refuses = True
+        for torn in (b'{"torn 0', b'{"torn 1'):
+            await store.append("one", [record(torn.decode()[-1])])
+            with (tmp_path / LOG).open("ab") as file:
+                file.write(torn)
+        await store.append("one", [record("2")])
+        assert len(list((tmp_path / "spool" / "one" / "quarantine").iterdir())) == 2
+        primary.refuses = False
+        assert [text for _, text in await log(store)] == ["begin one", "0", "1", "2"]
+        aside = [(tmp_path / "spool" / damage.where).read_bytes() for damage in await store.verify()]
+        assert sorted(data.partition(b"\n")[2] for data in aside) == [b'{"torn 0', b'{"torn 1']
 
 
 async def test_patch_of_a_damaged_batch_names_the_records_it_named(tmp_path: Path) -> None:
