@@ -237,7 +237,7 @@ async def _open_kept(parsed: StoreUrl, *, clock: Clock | None, liveness: Livenes
     from kipu.stores.fallback import FallbackStore
     from kipu.stores.sqlite.connection import holds_nothing
 
-    spool = innermost(await open_store(fallback, clock=clock, liveness=liveness))
+    spool = await _open_spool(fallback, clock=clock, liveness=liveness)
 
     async def primary() -> EventStore:
         return await SqliteStore.open(parsed.path, clock=clock, liveness=liveness, **settings)
@@ -248,6 +248,22 @@ async def _open_kept(parsed: StoreUrl, *, clock: Clock | None, liveness: Livenes
         return await MemoryStore.open(clock=clock, liveness=liveness) if holds_nothing(parsed.path) else None
 
     return await FallbackStore.open(primary, spool=spool, clock=clock, stand_in=stand_in)
+
+
+async def _open_spool(url: str, *, clock: Clock, liveness: Liveness) -> EventStore:
+    """Return the files of a pair as they are: what seals the pair seals what comes here too, and its keys are the pair's.
+
+    Raises: StoreUrlError: it is another kind of store, or one with keys of its own, which the pair does not use.
+    """
+    from kipu.stores.conversion_mark import refuse_while_converting
+
+    parsed = StoreUrl.parse(url)
+    if parsed.kind != "jsonl":
+        raise StoreUrlError(url=shown_url(parsed), reason="a fallback is a jsonl:// store")
+    if SEALING & parsed.settings.keys() or await has_vault(parsed, over=None):
+        raise StoreUrlError(url=url, reason="a fallback has no keys of its own; encrypt= before fallback= seals both")
+    refuse_while_converting(parsed.path, store=url)
+    return await _open_kept(parsed, clock=clock, liveness=liveness)
 
 
 def _positive(url: str, text: str) -> int:
