@@ -6,9 +6,9 @@ import os
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
-from kipu.errors import KipuError, StoreReadOnlyError, StoreSealedError
+from kipu.errors import KipuError, StoreReadOnlyError, StoreSealedError, StoreUnavailableError
 from kipu.ports.store import EventStore
 from kipu.ports.vault import VaultPlace
 from kipu.security.key_finder import KeyFinder
@@ -18,6 +18,8 @@ from kipu.stores.chained import ChainedStore
 from kipu.stores.encrypted import EncryptedStore
 from kipu.stores.host import SystemEntropy
 from kipu.stores.sealed_mark import is_chained, newest
+
+T = TypeVar("T")
 
 
 async def open_sealed(
@@ -47,7 +49,7 @@ async def open_sealed(
         raise StoreSealedError(store=url, vault=vault.shown, source=remembered.get("source") or "?encrypt= or KIPU_KEY")
     inner = await open_plain()
     try:
-        holds = await newest(inner) is not None
+        holds = await _answer(newest(inner), untold=True) is not None
         ring = await open_keys(vault, keys, entropy=SystemEntropy(), holds_sessions=holds, find_again=find_again)
         try:
             return await _wrapped(inner, ring, settings=settings, remembered=remembered)
@@ -63,7 +65,8 @@ async def _wrapped(
     inner: EventStore, ring: KeyRing, *, settings: Mapping[str, str], remembered: Mapping[str, Any]
 ) -> EncryptedStore:
     """Return the wrappers that the store was begun with, whatever this URL leaves out; what it adds is remembered."""
-    chained = settings.get("chain") == "on" or remembered.get("chain") or await is_chained(inner)
+    told = settings.get("chain") == "on" or remembered.get("chain")
+    chained = told or await _answer(is_chained(inner), untold=False)
     named = settings["fields"].split(",") if "fields" in settings else remembered.get("fields")
     changes = {"chain": True if chained else None, "fields": sorted(named) if named else None}
     if any(remembered.get(name) != value for name, value in changes.items()):
@@ -72,6 +75,17 @@ async def _wrapped(
     if chained:
         inner = ChainedStore(inner, ring)
     return EncryptedStore(inner, ring, fields=frozenset(named) if named else None)
+
+
+async def _answer(asked: Awaitable[T], *, untold: T | bool) -> T | bool:
+    """Return what a store says, or `untold` where it cannot be asked now: a pair is opened without its primary, too.
+
+    Then it is taken for one that holds sessions, so that its vault has to be there, and to be what that remembers.
+    """
+    try:
+        return await asked
+    except StoreUnavailableError:
+        return untold
 
 
 async def remembered_settings(place: VaultPlace) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from kipu.errors import (
     SessionArchivedError,
     SessionNotFoundError,
     StoreError,
+    StoreUnavailableError,
 )
 from kipu.ports.cipher import SessionCipher, StoreKeys
 from kipu.ports.head import EMPTY_PATCH, Head, HeadPatch
@@ -126,14 +127,17 @@ class EncryptedStore(WrappedStore):
 
     async def _writing(self, session_id: str, records: Sequence[Record]) -> SessionCipher | None:
         """Return the cipher to seal with, or None where the inner store will refuse: there is no such session."""
+        begins = any(record.event_type == "session_init" for record in records)
         try:
             return await self.store_keys.cipher(session_id)
         except DataKeyMissingError:
-            if await self.inner.head(session_id) is not None:
-                raise
-        if any(record.event_type == "session_init" for record in records):
-            return await self.store_keys.begin(session_id)
-        return None
+            try:
+                if await self.inner.head(session_id) is not None:
+                    raise
+            except StoreUnavailableError:
+                if not begins:  # a pair begins sessions without its primary; the merge finds out what that has
+                    raise
+        return await self.store_keys.begin(session_id) if begins else None
 
     async def read(
         self,

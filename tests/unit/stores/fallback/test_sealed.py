@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kipu.errors import StoreUrlError
+from kipu.errors import EncryptionError, StoreUrlError
 from kipu.events.conversation import UserMessageEvent
 from kipu.security.key_file import key_line
 from kipu.wiring import open_manager, open_store
@@ -40,6 +40,32 @@ async def test_sealed_spool_is_opened_again_and_merged(
         assert [message["content"] for message in window] == ["needle"]
         assert await manager.store.verify() == []
     assert not (tmp_path / "spool" / session_id).exists()
+
+
+async def test_sealed_pair_is_opened_while_its_primary_cannot_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As without keys, the spool takes over and is read; but nothing is begun without the vault there was (A49, C20)."""
+    monkeypatch.setenv("KIPU_TEST_KEY", key_line(bytes(range(32))).strip())
+    primary, vault = tmp_path / "k.db", tmp_path / "k.db.keys"
+    url = f"sqlite:///{primary}?encrypt=env:KIPU_TEST_KEY&fallback=jsonl:///{tmp_path}/spool"
+    await (await open_store(url)).close()
+    primary.rename(tmp_path / "away.db")
+    primary.symlink_to(primary)  # it may hold something, and cannot be opened
+    async with await open_manager(url) as manager:
+        session_id = await manager.create_session()
+    async with await open_manager(url) as manager:
+        await manager.save_event(session_id, UserMessageEvent(content="needle"))
+    vault.rename(tmp_path / "elsewhere")
+    with pytest.raises(EncryptionError):
+        await open_store(url)
+    assert not vault.exists()
+    (tmp_path / "elsewhere").rename(vault)
+    primary.unlink()
+    (tmp_path / "away.db").rename(primary)
+    async with await open_manager(url) as manager:
+        window = await (await manager.open(session_id)).get_context_for_llm()
+        assert [message["content"] for message in window] == ["needle"]
 
 
 async def test_fallback_with_keys_of_its_own_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
