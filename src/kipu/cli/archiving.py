@@ -73,7 +73,7 @@ def unarchive(
 
 
 async def _unarchive(invocation: Invocation, text: str, source: str | None, *, keep: bool) -> None:
-    from kipu.cli.reference import find_head
+    from kipu.cli.reference import find_head, may_be_id
     from kipu.errors import SessionNotFoundError
     from kipu.manager.access import Verb
     from kipu.manager.lifecycle.session_archives import SessionArchives
@@ -82,6 +82,8 @@ async def _unarchive(invocation: Invocation, text: str, source: str | None, *, k
         try:
             session_id = await find_head(manager, text, verb=Verb.CONFIGURE)
         except SessionNotFoundError:
+            if not may_be_id(text):
+                raise
             session_id = text  # by its whole id one is found whose file is all that is left of it
         done = await SessionArchives(manager).unarchive(session_id, source=source, keep_file=keep)
     back = f"back: {done.events} events, {done.blobs} blobs" if done.changed else "active; its events were in the store"

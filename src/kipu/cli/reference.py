@@ -33,7 +33,7 @@ async def find_head(manager: SessionManager, text: str, *, verb: Verb = Verb.REA
     """Return the id of the session meant, as `find_session` does, without reading more of it than its head."""
     if ":" in text:
         return (await find_session(manager, text, verb=verb)).session_id
-    if _may_be_id(text):
+    if may_be_id(text):
         head = await manager.store.head(text)
         if head is not None and may(manager.principal, Verb.READ, head=head):
             await manager.denials.require(manager.principal, verb, head=head, session_id=text)
@@ -61,7 +61,7 @@ async def find_exactly(manager: SessionManager, text: str, *, verb: Verb = Verb.
         except InvalidSessionKeyError:
             return None
         return await manager.open(bound, verb=verb) if bound is not None else None
-    if not _may_be_id(text):
+    if not may_be_id(text):
         return None
     try:
         return await manager.open(text, verb=verb)
@@ -80,7 +80,8 @@ def only_one(found: list[Head], text: str) -> Head:
     return found[0]
 
 
-def _may_be_id(text: str) -> bool:
+def may_be_id(text: str) -> bool:
+    """Return whether this can be a whole id: what no session has is asked of no store."""
     from kipu.errors import InvalidSessionIdError
     from kipu.events.ids import check_session_id
 

@@ -10,6 +10,7 @@ import orjson
 
 from kipu.context.item import Item
 from kipu.errors import ArchiveError, InvalidQueryError, SearchUnavailableError, StoreFullError, StoreReadOnlyError
+from kipu.events.ids import check_session_id
 from kipu.events.registry import EVENT_CLASSES
 from kipu.manager.access import Verb, may
 from kipu.manager.loader import item_of
@@ -99,8 +100,10 @@ class Searcher:
         """Return what the principal's sessions hold of `text`, newest first.
 
         Raises:
-            InvalidQueryError: there is no letter or digit in it.
+            InvalidQueryError: there is no letter or digit in it. InvalidSessionIdError: `session_id` cannot be one.
         """
+        if session_id is not None:
+            check_session_id(session_id)
         phrases = phrases_of(text)
         if not phrases:
             raise InvalidQueryError(reason="there is nothing to search for: give at least one letter or digit")

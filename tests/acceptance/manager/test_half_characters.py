@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from kipu.errors import InputError
+from kipu.errors import BlobNotFoundError, InputError, InvalidSessionIdError
 from kipu.events.conversation import UserMessageEvent
+from kipu.manager.lifecycle.session_archives import SessionArchives
 from kipu.ports.memory import Space
 from kipu.ports.principal import Principal
 from kipu.wiring import open_manager, open_memory
@@ -70,6 +71,24 @@ async def test_a_fact_with_half_a_character_is_kept_as_a_log_keeps_it(url: str) 
         )
         assert fact.text == "the mark is a\ufffdb 1"
         await memory.store.close()
+
+
+@pytest.mark.parametrize("name", ["a\udcffb", "../x", "a" * 300, "CON"])
+async def test_an_id_that_cannot_be_is_refused_wherever_one_is_named(url: str, name: str) -> None:
+    """Searching within, archiving and bringing back refuse it as opening does; a big value of no digest is not there (A21, C19)."""
+    async with await open_manager(url) as manager:
+        session = await manager.get_or_create("cli:odd")
+        archives = SessionArchives(manager)
+        for asked in (
+            manager.open(name),
+            manager.search("words", session_id=name),
+            archives.archive(name),
+            archives.unarchive(name),
+        ):
+            with pytest.raises(InvalidSessionIdError):
+                await asked
+        with pytest.raises(BlobNotFoundError):
+            await session.blob(name)
 
 
 @pytest.mark.parametrize("name", ["a\ud800b", "a\0b"])

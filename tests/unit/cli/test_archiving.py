@@ -126,3 +126,11 @@ def test_gc_refuses_settings_that_mean_all_of_it(kipu: CommandLine, tmp_path: Pa
     ran = kipu.run("gc")
     assert ran.code == ExitCode.USAGE
     assert "retention.erase_after" in ran.stderr
+
+
+@pytest.mark.parametrize("name", ["a\udcffb", "../x", "a" * 300])
+def test_what_can_be_no_id_is_brought_back_from_nowhere(kipu: CommandLine, name: str) -> None:
+    """Words that no session can be named by are not found, as every other command says (B24)."""
+    asyncio.run(made(kipu.store, "papers"))
+    ran = kipu.run("unarchive", name)
+    assert (ran.code, ran.stdout, "[session_not_found]" in ran.stderr) == (3, "", True)

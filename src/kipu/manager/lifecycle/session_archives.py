@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kipu.errors import ArchiveError, ArchivePlaceError
+from kipu.events.ids import check_session_id
 from kipu.manager.access import Verb
 from kipu.manager.lifecycle.archiver import Archived, Archiver, Progress
 from kipu.manager.manager import SessionManager
@@ -36,8 +37,10 @@ class SessionArchives:
     ) -> Archived:
         """Move a session's events into one file; it stays listed, found and usable. See `Archiver.archive`.
 
-        Raises: SessionNotFoundError, AccessDeniedError, SessionBusyError, TransitionError, ArchiveError, ArchivePlaceError.
+        Raises: InvalidSessionIdError, SessionNotFoundError, AccessDeniedError, SessionBusyError, TransitionError, ArchiveError,
+        ArchivePlaceError.
         """
+        check_session_id(session_id)
         await self._permit(session_id, principal)
         return await self._archiver.archive(session_id, to=to, progress=progress)
 
@@ -52,9 +55,10 @@ class SessionArchives:
         """Bring a session back whole, as active; what came in meanwhile stays. See `Archiver.unarchive`.
 
         One that the store does not know any more is taken in from its newest file at `source`, the store's own archive folder
-        where nothing is said. Raises: SessionNotFoundError, AccessDeniedError, SessionBusyError, ArchiveError, and what
-        `LoneArchive` raises.
+        where nothing is said. Raises: InvalidSessionIdError, SessionNotFoundError, AccessDeniedError, SessionBusyError, ArchiveError,
+        and what `LoneArchive` raises.
         """
+        check_session_id(session_id)
         head = await self._manager.store.head(session_id)
         if head is not None:  # before any file is looked at: what is wrong with one tells that there is a session
             await self._permit(session_id, principal)
