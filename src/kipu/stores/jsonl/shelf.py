@@ -313,9 +313,10 @@ class Shelf:
             if not self._is_being_erased(session_id):
                 with together():
                     self.index.remove(session_id)
-        except OSError as error:
+        except (OSError, StoreCorruptError) as error:
+            reason = error.reason if isinstance(error, StoreCorruptError) else str(error.strerror)
             with together():
-                self._put_unreadable(session_id, str(error.strerror))
+                self._put_unreadable(session_id, reason)
         self._is_written(session_id)
 
     def put(self, opened: OpenLog) -> None:

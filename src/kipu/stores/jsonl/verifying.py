@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from kipu.errors import SessionNotFoundError
+from kipu.errors import SessionNotFoundError, StoreCorruptError
 from kipu.ports.store import Damage
 from kipu.stores.jsonl.bindings import FILE as BINDINGS
 from kipu.stores.jsonl.blobs import FOLDER as BLOBS
@@ -37,8 +37,9 @@ def _verify_session(shelf: Shelf, session_id: str) -> list[Damage]:
             found += opened.returned.damages(until=row.get(RETURNED_SEQ, 0)) if row.get(RETURNED_SEQ) else []
     except SessionNotFoundError:
         return []
-    except OSError as error:
-        return [Damage(session_id, "unreadable", session_id, detail=str(error.strerror))]
+    except (OSError, StoreCorruptError) as error:
+        detail = error.reason if isinstance(error, StoreCorruptError) else str(error.strerror)
+        return [Damage(session_id, "unreadable", session_id, detail=detail)]
     found += kept_aside(folder, session_id)
     found += [
         Damage(session_id, "checksum", f"{session_id}/{BLOBS}/{digest}", 0, detail="not what its name says")

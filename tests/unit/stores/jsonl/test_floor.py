@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kipu.errors import StoreCorruptError
-from kipu.ports.store import EventStore
+from kipu.ports.store import EventStore, SessionQuery
 from kipu.stores.wrapper import innermost
 from kipu.testing.conformance.place import UrlPlace
 from kipu.testing.conformance.subject import Subject, whole_log
@@ -56,4 +56,31 @@ async def test_a_floor_that_does_not_hold_is_damage(tmp_path: Path) -> None:
     store = innermost(await subject.open())
     with pytest.raises(StoreCorruptError):
         await whole_log(store, "s1")
+    await subject.close()
+
+
+@pytest.mark.parametrize("index", [True, False], ids=["with index", "index deleted"])
+async def test_a_floor_that_does_not_hold_hides_no_other_session(index: bool, tmp_path: Path) -> None:
+    """The store lists it as unreadable, lists and verifies the others, and a floor put back is read again (A53, C16)."""
+    subject, store = await let_go(tmp_path)
+    await subject.begin(store, "s2", title="another")
+    await subject.close()
+    floor = tmp_path / "store" / "s1" / "floor.json"
+    whole = floor.read_bytes()
+    floor.write_bytes(whole[:-3])
+    with (tmp_path / "store" / "s1" / "000002.jsonl").open("ab") as log:
+        log.write(b"\n")  # so that the index has to look
+    if not index:
+        for path in (tmp_path / "store").glob("index.sqlite*"):
+            path.unlink()
+    store = innermost(await subject.open())
+    heads = {head.session_id: head.status for head in (await store.list(SessionQuery())).items}
+    assert heads == {"s1": "unreadable", "s2": "active"}
+    assert [(damage.session_id, damage.reason) for damage in await store.verify()] == [("s1", "unreadable")]
+    await subject.say(store, "s2", text="goes on")
+    await subject.close()
+    floor.write_bytes(whole)
+    store = innermost(await subject.open())
+    assert {head.status for head in (await store.list(SessionQuery())).items} == {"active"}
+    assert [event.seq for event in await store.read("s1", after=6)] == [7]
     await subject.close()
