@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import orjson
 
+from kipu.stores.jsonl.layout import refuse_when_away
 from kipu.stores.jsonl.lock import FileLock
 from kipu.stores.jsonl.medium import PRIVATE_FILE, replace_file, sync_folder, write_all
 from kipu.stores.jsonl.quarantine import ROOT_FOLDER, keep_aside
@@ -62,6 +63,7 @@ class Bindings:
         try:
             now = os.stat(self._path)
         except FileNotFoundError:
+            refuse_when_away(self._root)
             return self._inode == 0
         return (now.st_ino, now.st_size) == (self._inode, self._size) and not self._open
 

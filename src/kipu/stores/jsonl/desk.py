@@ -10,7 +10,9 @@ from typing import TypeVar
 import apsw
 
 from kipu.errors import StoreCorruptError, StoreUnavailableError
+from kipu.ports.head import Head
 from kipu.ports.store import Hit, IndexEntry, Outcome, Page, SearchQuery
+from kipu.stores.jsonl.failure import translating
 from kipu.stores.jsonl.index import Index
 from kipu.stores.jsonl.lease import LeaseState
 from kipu.stores.jsonl.log import LogView
@@ -93,14 +95,16 @@ class Desk:
         shelf = self._shelf
         shelf.noting = True
         shelf.backlog.write(wait_s=WAIT_S)
-        if not self._compared and not self.ask_now(lambda index: index.is_alone(shelf.owner)):
-            shelf.refresh_all()
-            self._compared = True
+        with translating(shelf.settings.url):
+            if not self._compared and not self.ask_now(lambda index: index.is_alone(shelf.owner)):
+                shelf.refresh_all()
+                self._compared = True
 
     def last_seqs(self) -> dict[str, int]:
         """Return the last seq of every session."""
         self._shelf.backlog.write(wait_s=WAIT_S)
-        return self.ask_now(Index.last_seqs)
+        with translating(self._shelf.settings.url):
+            return self.ask_now(Index.last_seqs)
 
     def _others_died(self, writers: Sequence[str]) -> bool:
         shelf = self._shelf
@@ -124,6 +128,13 @@ class Desk:
             finally:
                 self._mutex.release()
         return await asyncio.to_thread(self.ask_now, question)
+
+    async def runnable(self, *, now: str, limit: int) -> list[Head]:
+        """Return sessions with work that is due and without a live lease, once the index is true."""
+        alive = self._shelf.liveness
+        with translating(self._shelf.settings.url):
+            await self.catch_up()
+            return await self.ask(lambda index: head_table.runnable(index.connection, alive, now=now, limit=limit))
 
     async def search(self, query: SearchQuery) -> Page[Hit]:
         """Search in place while searches are quick, else in a thread."""
@@ -204,7 +215,7 @@ class Desk:
 
     def take_terms(self, entries: Sequence[IndexEntry], indexed: Mapping[str, int]) -> None:
         """Take in terms and move `indexed_seq`, together."""
-        with self._shelf.indexing(wait_s=WAIT_S) as index:
+        with translating(self._shelf.settings.url), self._shelf.indexing(wait_s=WAIT_S) as index:
             behind = self._shelf.behind({*indexed, *(entry.session_id for entry in entries)})
             for session_id in behind:
                 self._shelf.heal(session_id)
@@ -219,7 +230,8 @@ class Desk:
 
     def drop_terms(self) -> None:
         """Forget every term."""
-        with self._shelf.indexing(wait_s=WAIT_S) as index, index.transaction():
+        shelf = self._shelf
+        with translating(shelf.settings.url), shelf.indexing(wait_s=WAIT_S) as index, index.transaction():
             search_table.clear(index.connection)
             index.heads.forget_indexed()
 

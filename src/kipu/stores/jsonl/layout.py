@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 from collections.abc import Callable, Mapping
@@ -16,6 +17,7 @@ from kipu.stores.jsonl.medium import make_folders, read_whole, replace_file
 from kipu.stores.jsonl.settings import FORMAT, Settings
 
 FORMAT_FILE = "kipu.json"
+_AWAY = "its folder was moved or removed while it was open, or what it stands on was unmounted"
 
 
 def prepare_root(root: str, *, url: str, sync: bool) -> int:
@@ -40,6 +42,15 @@ def prepare_root(root: str, *, url: str, sync: bool) -> int:
     if not isinstance(found, int):
         raise StoreCorruptError(store=url, reason=f"{FORMAT_FILE} does not say which format it has")
     return found
+
+
+def refuse_when_away(root: str) -> None:
+    """Raise where an open store's folder does not hold it any more: what is missing then says nothing of its sessions (A50).
+
+    Raises: FileNotFoundError. An empty folder may be there, where its file system was mounted.
+    """
+    if not os.path.exists(os.path.join(root, FORMAT_FILE)):
+        raise FileNotFoundError(errno.ENOENT, _AWAY, root)
 
 
 def settled(settings: Settings, *, network: str, index: str, kind: str, try_locks: Callable[[str], str]) -> Settings:

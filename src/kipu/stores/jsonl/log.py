@@ -14,6 +14,7 @@ from kipu.ports.store import Damage
 from kipu.stores.jsonl.entry import LogEntry
 from kipu.stores.jsonl.floor import NUMBER as FLOOR
 from kipu.stores.jsonl.floor import Floor, read_floor
+from kipu.stores.jsonl.layout import refuse_when_away
 from kipu.stores.jsonl.line import holds, seq_of
 from kipu.stores.jsonl.lock import FileLock
 from kipu.stores.jsonl.medium import PRIVATE_FILE, make_folder, remove_file, sync_folder, write_all
@@ -54,6 +55,7 @@ class SessionLog:
 
     def __init__(self, root: str, session_id: str, *, folder: str | None = None) -> None:
         self.session_id = session_id
+        self._root = root
         self.folder = folder or os.path.join(root, session_id)
         self.lock = FileLock(os.path.join(self.folder, "lock"))
         self.view: LogView | None = None
@@ -135,8 +137,8 @@ class SessionLog:
         try:
             names = os.listdir(self.folder)
         except (FileNotFoundError, NotADirectoryError):
-            if not os.path.isdir(os.path.dirname(self.folder)):
-                raise  # the whole store is away, which says nothing of its sessions
+            if self._root:  # the events that a fork took over stand within its folder
+                refuse_when_away(self._root)
             raise SessionNotFoundError(session_id=self.session_id) from None
         self.floor = read_floor(self.folder)
         first = self.floor.segment if self.floor is not None else 0

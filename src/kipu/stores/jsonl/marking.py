@@ -8,6 +8,7 @@ import orjson
 
 from kipu.errors import KipuError
 from kipu.ports.store import StoreMark, Tombstone
+from kipu.stores.jsonl.layout import refuse_when_away
 from kipu.stores.jsonl.medium import make_folder, read_whole, remove_file, replace_file, sync_folder
 from kipu.stores.jsonl.settings import Settings
 from kipu.stores.store_mark import mark_from_text, mark_to_text, refusal
@@ -54,6 +55,7 @@ def tombstones_in(root: str, *, after: str, limit: int) -> list[Tombstone]:
     try:
         names = sorted(name for name in os.listdir(os.path.join(root, TOMBSTONES)) if name > after and "." not in name)
     except FileNotFoundError:
+        refuse_when_away(root)
         return []
     return [Tombstone(name, _erased_at(os.path.join(root, TOMBSTONES, name))) for name in names[:limit]]
 

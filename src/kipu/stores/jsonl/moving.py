@@ -8,6 +8,7 @@ from typing import Any
 
 from kipu.ports.store import MAX_PAGE, Lease, Record, StoredEvent, StoreMark, Tombstone
 from kipu.stores.jsonl.failure import translating
+from kipu.stores.jsonl.layout import refuse_when_away
 from kipu.stores.jsonl.letting_go import offload_lines, reload_lines
 from kipu.stores.jsonl.marking import tombstones_in
 from kipu.stores.jsonl.queue import CommitQueue
@@ -34,7 +35,10 @@ class MovingEvents:
         """Return the store's mark."""
         self._check_open()
         with translating(self._settings.url):
-            return self._shelf.mark.read()
+            mark = self._shelf.mark.read()
+            if mark is None:
+                refuse_when_away(self._settings.root)
+            return mark
 
     async def set_mark(self, mark: StoreMark | None, *, expected: StoreMark | None = None) -> None:
         """Let the store have this mark if it now has `expected`."""

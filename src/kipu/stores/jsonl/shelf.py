@@ -17,10 +17,12 @@ from kipu.ports.owner import Liveness
 from kipu.ports.store import StoreMark, Tombstone
 from kipu.stores.jsonl.backlog import Backlog
 from kipu.stores.jsonl.bindings import Bindings, Intent
+from kipu.stores.jsonl.blobs import get_blob
 from kipu.stores.jsonl.changes import ChangeNotes
 from kipu.stores.jsonl.entry import LogEntry
 from kipu.stores.jsonl.hints import Hints
 from kipu.stores.jsonl.index import Index
+from kipu.stores.jsonl.layout import refuse_when_away
 from kipu.stores.jsonl.lease import LeaseFile, LeaseState
 from kipu.stores.jsonl.lock import FileLock
 from kipu.stores.jsonl.log import LogView, SessionLog
@@ -166,6 +168,7 @@ class Shelf:
             try:
                 lock.acquire(wait_s=wait_s, shared=shared)
             except FileNotFoundError:
+                refuse_when_away(self.root)
                 self._forget_gone(session_id)
                 raise SessionNotFoundError(session_id=session_id) from None
             if not lock.unlinked:
@@ -213,8 +216,17 @@ class Shelf:
         """Return True when there is a folder of this name; a name that is no id has none."""
         return bool(_SESSION_ID.fullmatch(session_id)) and os.path.isdir(os.path.join(self.root, session_id))
 
+    def blob(self, session_id: str, digest: str) -> bytes | None:
+        """Return the bytes, or None where there are none. Raises: FileNotFoundError where the store is away."""
+        there = self.folder_exists(session_id)
+        data = get_blob(os.path.join(self.root, session_id), digest) if there else None
+        if data is None:
+            refuse_when_away(self.root)
+        return data
+
     def session_ids(self) -> list[str]:
-        """Return the names of all folders that can be sessions."""
+        """Return the names of all folders that can be sessions. Raises: FileNotFoundError where the store is away."""
+        refuse_when_away(self.root)
         with os.scandir(self.root) as found:
             return [entry.name for entry in found if _SESSION_ID.fullmatch(entry.name) and entry.is_dir()]
 
@@ -286,6 +298,7 @@ class Shelf:
             if not self.broken and (self.index.is_current() or self.index.open()):
                 self._register()
                 return
+            refuse_when_away(self.root)
             self.index.build()
             with self.index.transaction():  # nobody else is in the middle of anything: the index's lock is held alone
                 for session_id in self.session_ids():

@@ -33,7 +33,8 @@ class Spool:
 
     async def session_ids(self) -> list[str]:
         """Return the ids of all sessions, oldest first."""
-        return [*await asyncio.to_thread(spooled_ids, self._shelf)]
+        with translating(self._shelf.settings.url):
+            return [*await asyncio.to_thread(spooled_ids, self._shelf)]
 
     async def batches(self, session_id: str) -> tuple[list[Batch], int]:
         """Return every append of a session as it was made, and the last seq. Raises: SessionNotFoundError."""
@@ -43,7 +44,8 @@ class Spool:
     async def known_outcome(self, idempotency_key: str) -> Appended | None:
         """Return what was appended under a key, or None."""
         now_us = self._shelf.now_us()
-        return await self._desk.ask(lambda index: index.outcome(idempotency_key, now_us=now_us))
+        with translating(self._shelf.settings.url):
+            return await self._desk.ask(lambda index: index.outcome(idempotency_key, now_us=now_us))
 
     async def keys_of(self, session_id: str) -> list[str]:
         """Return the keys that lead to a session."""
@@ -57,7 +59,8 @@ class Spool:
 
     async def lease_state(self, session_id: str) -> LeaseState:
         """Return owner, token and expiry of a session's lease. Raises: SessionNotFoundError."""
-        return await asyncio.to_thread(lease_state, self._shelf, session_id)
+        with translating(self._shelf.settings.url):
+            return await asyncio.to_thread(lease_state, self._shelf, session_id)
 
     async def forget(self, session_id: str, *, last_seq: int) -> bool:
         """Remove a session without a tombstone, unless it has grown beyond `last_seq`: then return False."""

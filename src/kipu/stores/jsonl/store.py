@@ -46,7 +46,7 @@ from kipu.stores.file_system import file_system_kind
 from kipu.stores.follow import Announcer, FollowPage, follow_pages, session_page
 from kipu.stores.host import this_process_owner
 from kipu.stores.jsonl.backlog import WRITE_AFTER_S
-from kipu.stores.jsonl.blobs import blob_digests, get_blob, put_blob
+from kipu.stores.jsonl.blobs import blob_digests, put_blob
 from kipu.stores.jsonl.desk import Desk
 from kipu.stores.jsonl.erasing import erase_session, finish_erasures
 from kipu.stores.jsonl.failure import translating
@@ -293,9 +293,7 @@ class JsonlStore(MovingEvents):
     async def runnable(self, *, now: str, limit: int) -> builtins.list[Head]:
         """Return sessions with work that is due and without a live lease, those due longest first."""
         self._check_open()
-        await self._desk.catch_up()
-        liveness = self._shelf.liveness
-        return await self._desk.ask(lambda index: head_table.runnable(index.connection, liveness, now=now, limit=limit))
+        return await self._desk.runnable(now=now, limit=limit)
 
     def follow(
         self, session_id: str | None = None, *, after: int = 0, types: AbstractSet[str] | None = None
@@ -433,10 +431,8 @@ class JsonlStore(MovingEvents):
     async def get_blob(self, session_id: str, digest: str) -> bytes:
         """Return the bytes."""
         self._check_open()
-        data = None
-        if self._shelf.folder_exists(session_id):
-            with translating(self._settings.url):
-                data = await asyncio.to_thread(get_blob, os.path.join(self._settings.root, session_id), digest)
+        with translating(self._settings.url):
+            data = await asyncio.to_thread(self._shelf.blob, session_id, digest)
         if data is None:
             raise BlobNotFoundError(session_id=session_id, digest=digest)
         return data
