@@ -20,6 +20,7 @@ from kipu.stores.jsonl.shelf import WAIT_S, OpenLog, Shelf
 from kipu.stores.tables import head_table, patience, search_table
 
 T = TypeVar("T")
+_OPENINGS = 8
 LeaseChange = Callable[[dict[str, object], int], tuple[LeaseState | None, T]]
 
 
@@ -178,11 +179,12 @@ class Desk:
     def _open(self, reader: Index) -> None:
         if reader.is_current() and not self._shelf.broken:
             return
-        while True:
+        for _ in range(_OPENINGS):  # somebody may build it anew between the two
             with self._shelf.indexing(wait_s=WAIT_S):
                 pass
             if reader.open():
                 return
+        raise StoreUnavailableError(store=self._shelf.settings.url, reason="its index cannot be opened a second time")
 
     async def indexed_seq(self, session_id: str) -> int:
         """Return how far a session is indexed."""

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import resource
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from kipu.ports.store import SessionQuery
+from kipu.errors import StoreUnavailableError
+from kipu.ports.store import Phrase, SearchQuery, SessionQuery
 from kipu.stores.jsonl.index import Index
 from kipu.stores.jsonl.shelf import OPEN_LOGS
 from tests.unit.stores.jsonl.kit import begin, fill, opened, texts
@@ -98,3 +101,32 @@ async def test_many_logs_are_opened_and_written_at_once(tmp_path: Path, monkeypa
             await asyncio.gather(*map(use, names))
             assert [len(await texts(store, name)) for name in names] == [4] * len(names)
     assert trespasses == []
+
+
+@contextmanager
+def no_more_files() -> Iterator[None]:
+    """Let this process open no file inside the block."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    held: list[int] = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(int(name) for name in os.listdir("/proc/self/fd")) + 2, limits[1]))
+    try:
+        with suppress(OSError):
+            while True:
+                held.append(os.open(os.devnull, os.O_RDONLY))
+        yield
+    finally:
+        for fd in held:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="what is open cannot be seen here")
+async def test_who_asks_while_no_file_can_be_opened_hears_of_it(tmp_path: Path) -> None:
+    """A question for which the index must be opened is refused; it does not try for as long as there is no handle left (B25, A41)."""
+    query = SearchQuery((Phrase(("begin",)),))
+    async with opened(tmp_path) as store:
+        await begin(store, "one")
+        await asyncio.to_thread(threading.get_ident)
+        with no_more_files(), pytest.raises(StoreUnavailableError):
+            await asyncio.wait_for(store.search(query), 10.0)
+        assert (await store.search(query)).items == ()
