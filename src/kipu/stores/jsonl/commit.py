@@ -23,6 +23,7 @@ from kipu.stores.jsonl.scan import KeyPlace, Place
 from kipu.stores.jsonl.settings import BUFFER_EVENTS
 from kipu.stores.jsonl.shared import SHARED_SEQ, Taken
 from kipu.stores.jsonl.shelf import WAIT_S, OpenLog, Shelf
+from kipu.stores.tables.driver_errors import UNSTORABLE, unstorable
 
 # So many threads sync the files of one commit: more cost more in handing over than the medium does side by side.
 SYNC_LANES = 4
@@ -163,7 +164,11 @@ class Commit:
         key, index = request.idempotency_key, self._shelf.index
         if key is None or key in self._by_key:
             return None
-        known = index.outcome(key, now_us=self._shelf.now_us())
+        try:
+            known = index.outcome(key, now_us=self._shelf.now_us())
+        except UNSTORABLE as error:
+            self.outcomes[number] = unstorable(error)
+            return None
         if known is not None:
             self.outcomes[number] = known
             return None
@@ -194,6 +199,8 @@ class Commit:
         try:
             if isinstance(known, Appended):
                 self._confirm(known)
+            elif known is not None:
+                return  # its key is none that can be asked for
             elif (twin := self._by_key.get(request.idempotency_key or "")) is not None and twin != number:
                 first = self.outcomes[twin]
                 self.outcomes[number] = first._replace(duplicate=True) if isinstance(first, Appended) else first
@@ -203,6 +210,8 @@ class Commit:
                 self._draw(number, request, draft)
         except KipuError as error:
             self.outcomes[number] = error
+        except UNSTORABLE as error:  # here, or it would take down those that are committed with it
+            self.outcomes[number] = unstorable(error)
         except OSError as error:
             self.outcomes[number] = translated(error, self._shelf.settings.url)
 
@@ -267,10 +276,6 @@ class Commit:
     def _add(self, number: int, request: AppendRequest, draft: _Draft, row: Row, lines: Iterable[bytes]) -> None:
         first_seq = row["last_seq"] + 1
         records = request.records
-        if not draft.lines:
-            draft.first_seq = first_seq
-        draft.lines.extend(lines)
-        draft.requests.append(number)
         draft.row = apply_patch(
             row,
             request.head,
@@ -278,6 +283,10 @@ class Commit:
             timestamps=[record.timestamp for record in records],
             tokens=sum(record.tokens for record in records),
         )
+        if not draft.lines:
+            draft.first_seq = first_seq
+        draft.lines.extend(lines)
+        draft.requests.append(number)
         draft.token = request.head.set.get("lease_token", draft.token)
         draft.urgent = draft.urgent or any(record.urgent for record in records)
         last_seq = first_seq + len(records) - 1

@@ -149,7 +149,8 @@ class CommitQueue:
         for entry, outcome in zip(batch, commit.outcomes, strict=True):
             if isinstance(outcome, Appended):
                 written.append(entry.request)
-            entry.outcome = outcome or failure or RuntimeError(_NO_OUTCOME)
+            # What was decided before a commit failed was not written: nobody may take it for done.
+            entry.outcome = failure or outcome or RuntimeError(_NO_OUTCOME)
             if not entry.future.done():
                 entry.future.set_result(None)
         if written:

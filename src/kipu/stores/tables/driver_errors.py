@@ -34,13 +34,18 @@ _KINDS: tuple[tuple[type[Exception], type[StoreError]], ...] = (
 
 
 # What cannot be bound or written as JSON, whatever the state of the store.
-_UNSTORABLE = (UnicodeEncodeError, OverflowError, TypeError, apsw.TooBigError)
+UNSTORABLE = (UnicodeEncodeError, OverflowError, TypeError, apsw.TooBigError)
+
+
+def unstorable(error: Exception) -> InputError:
+    """Return Kipu's error for one of `UNSTORABLE`."""
+    return InputError(reason=f"it cannot be stored ({type(error).__name__}: {error})")
 
 
 def translate(error: Exception, *, store: str) -> KipuError | None:
     """Return Kipu's error for a driver's, or None when it is not one."""
-    if isinstance(error, _UNSTORABLE):
-        return InputError(reason=f"it cannot be stored ({type(error).__name__}: {error})")
+    if isinstance(error, UNSTORABLE):
+        return unstorable(error)
     for kind, ours in _KINDS:
         if isinstance(error, kind):
             return ours(store=store, reason=f"{type(error).__name__}: {error}")

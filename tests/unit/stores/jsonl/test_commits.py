@@ -8,11 +8,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from kipu.errors import ConflictError, StoreCorruptError, StoreUnavailableError
+from kipu.errors import ConflictError, InputError, StoreCorruptError, StoreUnavailableError
+from kipu.ports.head import HeadPatch
 from kipu.ports.store import Appended, Binding
+from kipu.stores.jsonl.commit import Commit
 from kipu.stores.jsonl.lock import FileLock
 from tests.unit.stores.jsonl.kit import begin, opened, record, texts
 
@@ -168,6 +171,60 @@ async def test_a_key_in_a_line_of_another_machine_is_known_once_its_log_is_read(
         again = await store.append("one", [record("once")], idempotency_key="k")
         assert (again.first_seq, again.duplicate) == (first.first_seq, True)
         assert await texts(store, "one") == ["begin", "once"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"idempotency_key": "\ud800"}, {"head": HeadPatch(set={"title": "\ud800"})}, {"tokens": 1 << 70}],
+    ids=["its key", "its patch", "its number"],
+)
+async def test_what_cannot_be_stored_takes_nothing_else_down(tmp_path: Path, options: dict[str, Any]) -> None:
+    """An append that no line can hold is refused; those committed with it are in the log if they are acknowledged, and they are (C2)."""
+    odd = record("odd", tokens=options.pop("tokens", 0))
+    async with opened(tmp_path) as store:
+        await begin(store, "one")
+        await begin(store, "two")
+        gate = _lock_of(tmp_path, "one")
+        gate.acquire(wait_s=1.0)  # none is done at once, so that they are committed together
+        jobs = [
+            store.append("one", [record("before")]),
+            store.append("one", [odd], **options),
+            store.append("two", [record("beside")]),
+        ]
+        waiting = asyncio.gather(*jobs, return_exceptions=True)
+        await asyncio.sleep(0)
+        gate.release()
+        gate.close()
+        before, refused, beside = await waiting
+        assert isinstance(refused, InputError)
+        assert (before, beside) == (Appended("one", 2, 2), Appended("two", 2, 2))
+        assert await texts(store, "one") == ["begin", "before"]
+        assert await texts(store, "two") == ["begin", "beside"]
+        with pytest.raises(InputError):
+            await store.append("one", [odd], **options)
+        await store.append("one", [record("after")])
+    async with opened(tmp_path) as store:
+        assert await texts(store, "one") == ["begin", "before", "after"]
+
+
+async def test_a_commit_that_breaks_off_acknowledges_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever ends a commit between its decisions and its first byte, no append of it is told that it stands (C2, A52)."""
+
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    async with opened(tmp_path) as store:
+        await begin(store, "one")
+        gate = _lock_of(tmp_path, "one")
+        gate.acquire(wait_s=1.0)
+        with monkeypatch.context() as patch:
+            patch.setattr(Commit, "_write", broken)
+            waiting = asyncio.gather(*(store.append("one", [record(text)]) for text in "ab"), return_exceptions=True)
+            await asyncio.sleep(0)
+            gate.release()
+            gate.close()
+            assert [type(outcome) for outcome in await waiting] == [ZeroDivisionError] * 2
+        assert await texts(store, "one") == ["begin"]
 
 
 async def _until_expected(folder: Path, key: str) -> None:
