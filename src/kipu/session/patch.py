@@ -31,10 +31,10 @@ class _Patch:
         return self.operations.setdefault(operation, {})
 
     def put(self, **values: Any) -> None:
-        at = self.operations.get("at")
-        if at:
-            for name in values:
-                at.pop(name, None)
+        for operation in ("at", "min"):
+            earlier = self.operations.get(operation)
+            for name in values if earlier else ():
+                self.operations[operation].pop(name, None)
         self.of("set").update(values)
 
     def place(self, name: str, index: int) -> None:
@@ -258,6 +258,9 @@ def _event_pinned(patch: _Patch, index: int, event: SessionEvent) -> None:
     pinned = cast(boundary.EventPinnedEvent, event)
     target = patch.of("insert" if pinned.on else "discard")
     target.setdefault("pins", []).extend(pinned.seqs)
+    taken_back = patch.operations.get("discard", {}).get("pins")
+    if pinned.on and taken_back:  # before it in the batch; what is discarded is so behind all that is inserted
+        taken_back[:] = [seq for seq in taken_back if seq not in pinned.seqs]
 
 
 def _members_changed(patch: _Patch, index: int, event: SessionEvent) -> None:

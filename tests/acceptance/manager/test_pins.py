@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kipu.context.policy import WindowPolicy
+from kipu.events.boundary import EventPinnedEvent
 from kipu.events.conversation import AgentMessageEvent, ToolCallEvent, ToolResultEvent, UserMessageEvent
 from kipu.manager.session import Session
 from tests.acceptance.manager.conftest import Opener
@@ -125,4 +126,19 @@ async def test_a_pinned_question_that_a_jump_kept_leads_the_window_after_a_resta
     assert "the question" in str(live)
     assert "result 2" in str(live)
     again = await (await opener(policy=policy)).open(session.session_id)
+    assert await shown(again) == live
+
+
+async def test_a_pin_taken_back_and_given_again_at_once_holds_after_a_restart(opener: Opener) -> None:
+    """Of what one append says of a pin the last counts, for the window here and for whoever opens the session (B33, B36, C2)."""
+    session = await (await opener(policy=POLICY)).get_or_create("cli:p")
+    asked = await session.add_event(UserMessageEvent(content="keep this"))
+    await session.pin(asked.seq)
+    await session.add_events([EventPinnedEvent(seqs=[asked.seq], on=False), EventPinnedEvent(seqs=[asked.seq])])
+    for number in range(14):
+        await exchange(session, number)
+    live = await shown(session)
+    assert "keep this" in str(live)
+    again = await (await opener(policy=POLICY)).open(session.session_id)
+    assert again.head.pins == (asked.seq,)
     assert await shown(again) == live

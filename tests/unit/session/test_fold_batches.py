@@ -52,6 +52,8 @@ INSTRUCTION = {"event_type": "instruction", "content": "be brief"}
 TO_3 = {"event_type": "rewind", "to_seq": 3, "instruction_seq": 2}
 TO_1 = {"event_type": "rewind", "to_seq": 1}
 CONSOLIDATED = {"event_type": "consolidation", "from_seq": 1, "to_seq": 4}
+PINNED = {"event_type": "event_pinned", "seqs": [2, 3], "on": True}
+UNPINNED = {"event_type": "event_pinned", "seqs": [2], "on": False}
 
 
 @pytest.mark.parametrize(
@@ -61,7 +63,10 @@ CONSOLIDATED = {"event_type": "consolidation", "from_seq": 1, "to_seq": 4}
         (INIT, INSTRUCTION, said("a"), said("b"), TO_3, INSTRUCTION),
         (INIT, INSTRUCTION, said("a"), said("b"), CONSOLIDATED, TO_1, TO_3),
         (INIT, INSTRUCTION, said("a"), said("b"), CONSOLIDATED, TO_3, TO_1),
+        (INIT, INSTRUCTION, said("a"), said("b"), CONSOLIDATED, TO_1, CONSOLIDATED),
         (INIT, said(" "), said("spoken")),
+        (INIT, said("a"), said("b"), PINNED, UNPINNED),
+        (INIT, said("a"), said("b"), PINNED, UNPINNED, PINNED),
     ],
 )
 @pytest.mark.parametrize("step_s", [1, -1])
