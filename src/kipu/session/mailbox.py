@@ -237,8 +237,9 @@ def _room(arriving: Arrival, waiting: Sequence[Arrival]) -> tuple[tuple[Settleme
         oldest = tuple(arrival.seq for arrival in waiting[: len(waiting) - policy.cap + 1])
         return (Settlement(oldest, "dropped"),), ()
     # Only what goes to the same place is told there: another's words are not merged into this one's.
+    # Where nothing does, nothing gives way, and the new one is refused.
     merges = tuple(arrival for arrival in waiting if arrival.group == arriving.group)
-    return ((Settlement(tuple(arrival.seq for arrival in merges), "merged"),), merges) if merges else ((), ())
+    return (Settlement(tuple(arrival.seq for arrival in merges), "merged"),), merges
 
 
 def _stop_mode(policy: BusyPolicy) -> StopMode | None:

@@ -7,9 +7,13 @@ from typing import Any
 
 import pytest
 
+from kipu.events.content import ContentPart, TextPart
 from kipu.events.conversation import UserMessageEvent
 from kipu.session.busy import BusyPolicy
 from kipu.session.mailbox import (
+    MERGED,
+    RETRY_BUSY_S,
+    RETRY_PARKED_S,
     Arrival,
     Author,
     Reception,
@@ -129,7 +133,7 @@ def test_reject_is_refused_while_the_session_is_busy(parked: bool) -> None:
     """A turn that runs, or waits for a person, refuses the message with a hint when to try again (C12)."""
     reception = received(arrival(9, "reject"), open_turn="t", parked=parked)
     assert reception.refusal == "busy"
-    assert reception.retry_after_s > 0
+    assert reception.retry_after_s == (RETRY_PARKED_S if parked else RETRY_BUSY_S)
     assert received(arrival(9, "reject"), arrival(1)).refusal == "busy"
     assert received(arrival(9, "reject")) == Reception()
 
@@ -161,12 +165,22 @@ def test_collect_is_quiet_for_its_time_and_never_longer_than_it_may() -> None:
     assert received(second, first).due_us == NOW + 2 * S
     third = arrival(2, "collect", debounce_ms=1_000, max_wait_ms=2_500)
     assert received(third, first, second).due_us == NOW + 2 * S + S // 2
+    assert received(third, first, second).behind is None
+    impatient = arrival(0, "steer", max_wait_ms=1)  # no message of the quiet time: it says nothing of its end
+    assert received(third, impatient, second).due_us == NOW + 3 * S
 
 
 def test_collect_behind_a_followup_says_so() -> None:
     """What waits without quiet time is due before it: the arrival then does not delay the session (C12)."""
     reception = received(arrival(9, "collect"), arrival(1), open_turn="t")
     assert (reception.behind, reception.due_us) == (1, NOW + 10 * S)
+
+
+def test_what_gave_way_holds_no_quiet_time_up() -> None:
+    """A message that is dropped for a new one neither stands before it nor counts for its quiet time (C12)."""
+    arriving = arrival(9, "collect", cap=1, on_full="drop_oldest", max_wait_ms=5_000)
+    assert received(arriving, arrival(1)).behind is None
+    assert received(arriving, arrival(1, "collect", max_wait_ms=5_000)).due_us == NOW + 10 * S
 
 
 def test_a_full_mailbox_refuses_drops_or_merges() -> None:
@@ -185,7 +199,8 @@ def test_a_full_mailbox_refuses_drops_or_merges() -> None:
 def test_others_words_are_not_merged() -> None:
     """Where only messages of others could be merged, the new one is refused: no address is told another's words (C12)."""
     waiting = (arrival(1, author=BO), arrival(2, chat="2"))
-    assert received(arrival(9, cap=2, on_full="summarize"), *waiting).refusal == "full"
+    refused = received(arrival(9, cap=2, on_full="summarize"), *waiting)
+    assert (refused.refusal, refused.settle) == ("full", ())
     assert received(arrival(9, cap=1, on_full="summarize"), *waiting, arrival(3)).refusal == "full"
 
 
@@ -221,3 +236,32 @@ def test_arrival_with_an_unknown_policy_is_a_followup(busy: Any) -> None:
     """A message of an older or newer Kipu waits for a turn of its own: it is never lost for its policy (C18, EV-14)."""
     found = arrival_of(UserMessageEvent(content="x", busy=busy))
     assert (found.policy, found.due_us) == (BusyPolicy(), 0)
+
+
+@pytest.mark.parametrize("due_at", ["soon", "", "2027-13-01T00:00:00Z"])
+def test_arrival_whose_time_cannot_be_read_is_due_at_once(due_at: str) -> None:
+    """A message whose quiet time nobody understands still gets its turn: it holds up neither itself nor its session."""
+    assert arrival_of(UserMessageEvent(content="x", busy={"mode": "collect", "due_at": due_at})).due_us == 0
+
+
+def test_an_address_is_the_same_in_any_order_of_its_parts() -> None:
+    """The order of an address's parts, and one that says nothing, part no messages of one chat (C12)."""
+    address = address_of("chat", {"chat_id": "1", "thread_id": "t"})
+    assert address_of("chat", {"thread_id": "t", "chat_id": "1"}) == address
+    assert address_of("chat", {"chat_id": "1", "thread_id": "t", "user": None}) == address
+
+
+def test_a_message_carries_what_was_merged_into_it_and_nothing_of_its_own() -> None:
+    """Only the first part of a message that says so tells of others, a line each under its heading; the rest is its own (C12)."""
+    parts: list[ContentPart] = [TextPart(text="heading\n- one\n- two"), TextPart(text="mine"), TextPart(text="too")]
+    merging = arrival_of(UserMessageEvent(content=parts, metadata={MERGED: [1, 2]}))
+    assert (merging.carried, merging.text) == (("- one", "- two"), "mine\ntoo")
+    plain = arrival_of(UserMessageEvent(content=parts))
+    assert (plain.carried, plain.text) == ((), "heading\n- one\n- two\nmine\ntoo")
+    for content in (
+        "heading\n- one",
+        parts[:1],
+    ):  # metadata is anybody's: where nothing of its own is left, all of it is
+        alone = arrival_of(UserMessageEvent(content=content, metadata={MERGED: [1]}))
+        assert alone.carried == ()
+        assert alone.text.startswith("heading")
