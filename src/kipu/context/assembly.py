@@ -192,7 +192,7 @@ class Assembly:
             current = self._begin_assistant(item)
         call = Call(item, event, self._ids.take(event.tool_call_id))
         if call.id != event.tool_call_id:
-            current.note("id_changed", item.seq, f"{event.tool_call_id!r} is shown as {call.id!r}")
+            current.note(Adjustment("id_changed", item.seq, f"{event.tool_call_id!r} is shown as {call.id!r}"))
         current.add_call(call)
         self._answered.discard(event.tool_call_id)
         early = self._take_early(item)
@@ -201,7 +201,7 @@ class Assembly:
             self._waiting.setdefault(event.tool_call_id, []).append(call)
         else:
             current.first_seq = min(current.first_seq, early.seq)
-            current.note("result_reordered", early.seq, "it came before its call")
+            current.note(Adjustment("result_reordered", early.seq, "it came before its call"))
             self._attach(current, call, result=early)
         current.measure(self._text_tokens)
 
@@ -237,7 +237,7 @@ class Assembly:
         elif self._closed.get(event.tool_call_id):
             call = self._closed[event.tool_call_id].pop(0)
             late = Exchange("late", item.seq, turn_id=event.turn_id, message=item, first_seq=item.seq)
-            late.note("result_late", item.seq, f"the call {call.id!r} was closed before it came")
+            late.note(Adjustment("result_late", item.seq, f"the call {call.id!r} was closed before it came"))
             self._admit_media(late, item.seq, parts=result_parts(event))
             self._append(late)
         elif event.tool_call_id in self._answered:
@@ -251,9 +251,9 @@ class Assembly:
                 if later is current:
                     break
                 if not any(note.kind == "user_deferred" for note in later.notes):
-                    later.note("user_deferred", later.seq, "it is shown after the results of open calls")
+                    later.note(Adjustment("user_deferred", later.seq, "it is shown after the results of open calls"))
         if current.open_calls and any(other.result is None for other in current.calls[: current.calls.index(call)]):
-            current.note("result_reordered", item.seq, "results are shown in the order of their calls")
+            current.note(Adjustment("result_reordered", item.seq, "results are shown in the order of their calls"))
 
     def _attach(self, current: Exchange, call: Call, *, result: Item) -> None:
         call.result = result

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from kipu.context.adjustment import Adjustment, AdjustmentKind
+from kipu.context.adjustment import Adjustment
 from kipu.context.item import Item
 from kipu.events.conversation import ToolCallEvent
 
@@ -61,9 +61,9 @@ class Exchange:
         else:
             self.calls = [call]
 
-    def note(self, kind: AdjustmentKind, seq: int, detail: str) -> None:
-        """Say what is shown otherwise than the log has it."""
-        self.notes = [*self.notes, Adjustment(kind, seq, detail)]
+    def note(self, adjustment: Adjustment) -> None:
+        """Take in what is shown otherwise than the log has it."""
+        self.notes = [*self.notes, adjustment]
 
     def items(self) -> list[Item]:
         """Return its events in the order of the log."""
