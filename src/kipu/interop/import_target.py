@@ -12,6 +12,7 @@ from kipu.events import ids
 from kipu.events.normalise import normalise
 from kipu.interop.incoming_event import Incoming, referred, with_blobs
 from kipu.manager.access import Verb, may
+from kipu.manager.begun import begun
 from kipu.manager.loader import item_of
 from kipu.manager.lock import SessionLock
 from kipu.manager.manager import SessionManager
@@ -83,7 +84,7 @@ class ImportTarget:
     async def begin(self) -> None:
         """Choose the next session that is free, or that this principal may read and that may be the same."""
         for candidate in self._candidates:
-            head = await self._store.head(candidate)
+            head = await begun(self._store, candidate)
             if head is None:
                 self._there = None
             elif head.base_seq == self._base_seq and may(self._principal, Verb.READ, head=head):

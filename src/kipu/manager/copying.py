@@ -15,6 +15,7 @@ from kipu.errors import (
     SessionNotFoundError,
     StoreCorruptError,
 )
+from kipu.manager.begun import begun, has_begun
 from kipu.manager.session_copy import SessionCopy
 from kipu.ports.head import Head
 from kipu.ports.store import EventStore, SessionQuery, Tombstone
@@ -97,10 +98,10 @@ async def copy_store(
 
 
 async def heads_of(store: EventStore, sessions: Sequence[str] | None = None) -> AsyncIterator[Head]:
-    """Yield the heads to copy, those created first first: most parents before their forks."""
+    """Yield the heads to copy, those created first first: most parents before their forks, and none of what never began."""
     if sessions is not None:
         for session_id in sessions:
-            head = await store.head(session_id)
+            head = await begun(store, session_id)
             if head is None:
                 raise SessionNotFoundError(session_id=session_id)
             yield head
@@ -109,7 +110,8 @@ async def heads_of(store: EventStore, sessions: Sequence[str] | None = None) -> 
     while True:
         page = await store.list(query)
         for head in page.items:
-            yield head
+            if has_begun(head) or await store.verify(head.session_id):  # lost is not empty
+                yield head
         if page.cursor is None:
             return
         query = replace(query, cursor=page.cursor)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import orjson
 
 from kipu.errors import BlobNotFoundError, ConflictError, CopyMismatchError
+from kipu.manager.begun import begun
 from kipu.manager.loader import item_of
 from kipu.manager.lock import SessionLock
 from kipu.manager.lost_events import Kept, WholeHistory
@@ -102,7 +103,7 @@ class SessionCopy:
         """Take a fresh look at both sides."""
         self._head = await self._source.head(self._id) or self._head
         base = self._head.base_seq
-        self._there = await self._target.head(self._id)
+        self._there = await begun(self._target, self._id)
         if self._there is None:
             self._replay = HeadReplay(head_to_json(Head(session_id=self._id, last_seq=base)))
             if base:

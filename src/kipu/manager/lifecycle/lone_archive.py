@@ -14,6 +14,7 @@ from kipu.errors import (
     SessionErasedError,
     SessionNotFoundError,
 )
+from kipu.manager.begun import begun
 from kipu.manager.lifecycle.archive_backed import archive_backed
 from kipu.manager.lifecycle.archived_session import ArchivedSession
 from kipu.manager.lifecycle.archiver import Archived
@@ -118,7 +119,7 @@ async def _readable(store: EventStore, raw: ArchivedSession, *, name: str) -> Ev
         if source is raw:
             raise EncryptionError(store=name, reason="it is sealed, and the store that is to have it has no keys")
         return source
-    if isinstance(source, EncryptedStore) and await store.head(raw.session_id) is None:
+    if isinstance(source, EncryptedStore) and await begun(store, raw.session_id) is None:
         with suppress(DataKeyMissingError):
             await source.store_keys.cipher(raw.session_id, fresh=True)
             raise EncryptionError(

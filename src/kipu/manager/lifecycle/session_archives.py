@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from kipu.errors import ArchiveError, ArchivePlaceError
 from kipu.events.ids import check_session_id
 from kipu.manager.access import Verb
+from kipu.manager.begun import begun
 from kipu.manager.lifecycle.archiver import Archived, Archiver, Progress
 from kipu.manager.manager import SessionManager
 from kipu.ports.head import Head
@@ -59,7 +60,7 @@ class SessionArchives:
         and what `LoneArchive` raises.
         """
         check_session_id(session_id)
-        head = await self._manager.store.head(session_id)
+        head = await begun(self._manager.store, session_id)
         if head is not None:  # before any file is looked at: what is wrong with one tells that there is a session
             await self._permit(session_id, principal)
         lone = await self._lone(session_id, head, source)

@@ -18,6 +18,7 @@ from kipu.errors import (
     SessionNotFoundError,
 )
 from kipu.manager.access import owner_of
+from kipu.manager.begun import has_begun
 from kipu.manager.lifecycle.archiver import Archiver, set_status
 from kipu.manager.lifecycle.retention import ERASED, SILENCE_DAYS, Moment, Retention, kept_by, text_before
 from kipu.manager.manager import SessionManager
@@ -116,7 +117,8 @@ class Sweeper:
         while True:
             page = await self._store.list(query)
             for head in page.items:
-                yield head
+                if has_begun(head):
+                    yield head
             if page.cursor is None:
                 return
             query = replace(query, cursor=page.cursor)
