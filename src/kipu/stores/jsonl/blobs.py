@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 
+from kipu.ports.store import Damage
 from kipu.stores.jsonl.medium import make_folder, read_whole, replace_file, sync_folder
 
 FOLDER = "blobs"
@@ -37,10 +38,16 @@ def blob_digests(folder: str) -> list[str]:
         return []
 
 
-def damaged_blobs(folder: str) -> list[str]:
-    """Return the digests whose bytes are others than they say."""
-    return [
-        digest
-        for digest in blob_digests(folder)
-        if hashlib.sha256(get_blob(folder, digest) or b"").hexdigest() != digest
-    ]
+def damaged_blobs(folder: str, session_id: str) -> list[Damage]:
+    """Return what is wrong with the blobs that are there: one that the medium does not give keeps no other from being looked at."""
+    found = []
+    for digest in blob_digests(folder):
+        where = f"{session_id}/{FOLDER}/{digest}"
+        try:
+            data = get_blob(folder, digest) or b""
+        except OSError as error:
+            found.append(Damage(session_id, "unreadable", where, detail=str(error.strerror)))
+            continue
+        if hashlib.sha256(data).hexdigest() != digest:
+            found.append(Damage(session_id, "checksum", where, 0, detail="not what its name says"))
+    return found

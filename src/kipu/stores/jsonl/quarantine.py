@@ -69,8 +69,11 @@ def kept_aside(folder: str, session_id: str | None) -> list[Damage]:
 
 def _describe(place: str, name: str, prefix: str, session_id: str | None) -> Damage:
     where = f"{prefix}{os.path.basename(place)}/{name}"
-    with open(os.path.join(place, name), "rb") as file:
-        first = file.readline(1 << 16)
+    try:
+        with open(os.path.join(place, name), "rb") as file:
+            first = file.readline(1 << 16)
+    except OSError as error:
+        return Damage(session_id, "unreadable", where, detail=str(error.strerror))
     try:
         said = orjson.loads(first)
         detail = f"moved out of {prefix}{said['source']} at {said['at']}"

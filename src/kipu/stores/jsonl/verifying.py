@@ -7,7 +7,6 @@ import os
 from kipu.errors import SessionNotFoundError, StoreCorruptError
 from kipu.ports.store import Damage
 from kipu.stores.jsonl.bindings import FILE as BINDINGS
-from kipu.stores.jsonl.blobs import FOLDER as BLOBS
 from kipu.stores.jsonl.blobs import damaged_blobs
 from kipu.stores.jsonl.quarantine import kept_aside
 from kipu.stores.jsonl.shared import RETURNED_SEQ, SHARED_SEQ
@@ -18,13 +17,19 @@ def verify_store(shelf: Shelf, session_id: str | None) -> list[Damage]:
     """Return what is damaged in one session, or in all of them, the bindings and the store's quarantine."""
     if session_id is not None:
         return _verify_session(shelf, session_id)
-    found = kept_aside(shelf.root, None)
-    with shelf.bindings.lock.held(wait_s=WAIT_S):
-        shelf.bindings.refresh(shelf.settle)
-        found += [Damage(None, "checksum", BINDINGS, offset, length) for offset, length in shelf.bindings.bad_lines]
+    found = [*kept_aside(shelf.root, None), *_verify_bindings(shelf)]
     for name in sorted(shelf.session_ids()):
         found += _verify_session(shelf, name)
     return found
+
+
+def _verify_bindings(shelf: Shelf) -> list[Damage]:
+    try:
+        with shelf.bindings.lock.held(wait_s=WAIT_S):
+            shelf.bindings.refresh(shelf.settle)
+            return [Damage(None, "checksum", BINDINGS, offset, length) for offset, length in shelf.bindings.bad_lines]
+    except OSError as error:
+        return [Damage(None, "unreadable", BINDINGS, detail=str(error.strerror))]
 
 
 def _verify_session(shelf: Shelf, session_id: str) -> list[Damage]:
@@ -33,6 +38,7 @@ def _verify_session(shelf: Shelf, session_id: str) -> list[Damage]:
         with shelf.locked_raw(session_id, wait_s=WAIT_S, shared=True) as opened:
             found = opened.log.damages()
             row = opened.log.refresh().row
+            opened.lease.read(now_us=shelf.now_us())
             found += opened.shared.damages(until=row.get(SHARED_SEQ, 0)) if row.get(SHARED_SEQ) else []
             found += opened.returned.damages(until=row.get(RETURNED_SEQ, 0)) if row.get(RETURNED_SEQ) else []
     except SessionNotFoundError:
@@ -41,8 +47,4 @@ def _verify_session(shelf: Shelf, session_id: str) -> list[Damage]:
         detail = error.reason if isinstance(error, StoreCorruptError) else str(error.strerror)
         return [Damage(session_id, "unreadable", session_id, detail=detail)]
     found += kept_aside(folder, session_id)
-    found += [
-        Damage(session_id, "checksum", f"{session_id}/{BLOBS}/{digest}", 0, detail="not what its name says")
-        for digest in damaged_blobs(folder)
-    ]
-    return found
+    return [*found, *damaged_blobs(folder, session_id)]
