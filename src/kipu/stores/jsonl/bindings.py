@@ -15,6 +15,7 @@ from typing import NamedTuple
 import orjson
 
 from kipu.stores.jsonl.layout import refuse_when_away
+from kipu.stores.jsonl.line import BOM
 from kipu.stores.jsonl.lock import FileLock
 from kipu.stores.jsonl.medium import PRIVATE_FILE, replace_file, sync_folder, write_all
 from kipu.stores.jsonl.quarantine import ROOT_FOLDER, keep_aside
@@ -86,6 +87,14 @@ class Bindings:
     def reload(self) -> None:
         """Read the file from its beginning when it is asked next."""
         self._inode = 0
+
+    def torn(self) -> tuple[int, int] | None:
+        """Return where the file goes on behind its last whole line, and for how many bytes."""
+        try:
+            size = os.stat(self._path).st_size
+        except FileNotFoundError:
+            return None
+        return (self._size, size - self._size) if size > self._size else None
 
     def of_session(self, session_id: str) -> list[str]:
         """Return the keys that lead to a session."""
@@ -180,11 +189,12 @@ class Bindings:
         self._size, self._inode = 0, inode
 
     def _take(self, line: bytes) -> None:
-        if not _holds(line):
-            if line:
+        text = _plain(line)
+        if not _holds(text):
+            if text:
                 self.bad_lines.append((self._size, len(line)))
             return
-        said = orjson.loads(line)
+        said = orjson.loads(text)
         key, session_id, generation = said["key"], said["session_id"], said["generation"]
         if said.get("intent"):
             self._open[key] = Intent(key, session_id, generation, self.get(key))
@@ -223,6 +233,11 @@ class Bindings:
             os.ftruncate(fd, self._size)
 
 
+def _plain(line: bytes) -> bytes:
+    """Return a line without what a tool for text may have put around it, as logs are read too."""
+    return line.removeprefix(BOM).removesuffix(b"\r")
+
+
 def _holds(line: bytes) -> bool:
     """Return True for a whole line (given without its end)."""
     body, check = line[: 1 - _CHECK_SIZE], line[1 - _CHECK_SIZE :]
@@ -230,7 +245,8 @@ def _holds(line: bytes) -> bool:
 
 
 def _is_about(line: bytes, session_id: str, keys: set[str]) -> bool:
-    if not _holds(line):
+    text = _plain(line)
+    if not _holds(text):
         return False
-    said = orjson.loads(line)
+    said = orjson.loads(text)
     return said["session_id"] == session_id or said["key"] in keys

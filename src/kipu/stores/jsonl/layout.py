@@ -13,6 +13,7 @@ import orjson
 from kipu.errors import NetworkFileSystemError, StoreCorruptError, StoreUrlError
 from kipu.stores.file_system import OBJECT_KINDS, Mount, file_system_kind, is_network, is_untold, mount_of
 from kipu.stores.jsonl.failure import translating
+from kipu.stores.jsonl.line import BOM
 from kipu.stores.jsonl.medium import make_folders, read_whole, replace_file
 from kipu.stores.jsonl.settings import FORMAT, Settings
 
@@ -36,7 +37,7 @@ def prepare_root(root: str, *, url: str, sync: bool) -> int:
         replace_file(path, orjson.dumps({"kind": "kipu-jsonl", "format": FORMAT}) + b"\n", sync=sync)
         return FORMAT
     try:
-        found = orjson.loads(said)["format"]
+        found = orjson.loads(said.removeprefix(BOM))["format"]
     except (ValueError, KeyError, TypeError):
         found = None
     if not isinstance(found, int):

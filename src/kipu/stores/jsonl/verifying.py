@@ -27,7 +27,9 @@ def _verify_bindings(shelf: Shelf) -> list[Damage]:
     try:
         with shelf.bindings.lock.held(wait_s=WAIT_S):
             shelf.bindings.refresh(shelf.settle)
-            return [Damage(None, "checksum", BINDINGS, offset, length) for offset, length in shelf.bindings.bad_lines]
+            torn = shelf.bindings.torn()
+            places = [("checksum", place) for place in shelf.bindings.bad_lines] + ([("torn", torn)] if torn else [])
+            return [Damage(None, reason, BINDINGS, *place) for reason, place in places]
     except OSError as error:
         return [Damage(None, "unreadable", BINDINGS, detail=str(error.strerror))]
 

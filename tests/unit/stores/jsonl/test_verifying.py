@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kipu.testing.faults.file_damage import Change, change_file
 from tests.unit.stores.jsonl.kit import begin, fill, log_of, opened
 
 BLOB = b"a big value"
@@ -47,3 +48,42 @@ async def test_what_cannot_be_read_is_one_damage_among_others(
         unreadable = [(damage.session_id, damage.where) for damage in found if damage.reason == "unreadable"]
         assert unreadable == [(session_id, where or name)]
         assert [damage.session_id for damage in found if damage.reason == "checksum"] == ["two"]
+
+
+@pytest.mark.parametrize("tail", [b"\0" * 600, b'{"key":"k:three","ses'], ids=["zeros", "torn"])
+async def test_torn_end_of_the_bindings_is_reported_before_it_is_moved(tail: bytes, tmp_path: Path) -> None:
+    """Keys may be gone with it: `verify` says so where it stands, changes nothing, and later says where it is (JL-14, C16)."""
+    async with opened(tmp_path) as store:
+        await begin(store)
+        await store.bind("k:one", "one")
+    path = tmp_path / "store" / "bindings.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole + tail)
+    async with opened(tmp_path) as store:
+        (found,) = await store.verify()
+        assert (found.session_id, found.reason, found.offset, found.length) == (None, "torn", len(whole), len(tail))
+        assert path.read_bytes() == whole + tail
+        await store.bind("k:two", "one")
+        (found,) = await store.verify()
+        assert (found.reason, found.offset, found.length) == ("torn", len(whole), len(tail))
+        assert found.where.startswith(".quarantine/")
+
+
+@pytest.mark.parametrize(
+    "change", [lambda data: data.replace(b"\n", b"\r\n"), lambda data: b"\xef\xbb\xbf" + data], ids=["CRLF", "BOM"]
+)
+async def test_what_a_tool_for_text_did_to_the_store_costs_nothing(change: Change, tmp_path: Path) -> None:
+    """Line ends and a byte order mark are passed over in every file of text, so that keys lead where they led (A53, C16)."""
+    async with opened(tmp_path) as store:
+        await begin(store)
+        await store.bind("k:one", "one")
+        await store.bind("k:two", "one")
+    for name in ("kipu.json", "bindings.jsonl", "one/000001.jsonl"):
+        change_file(tmp_path / "store" / name, change)
+    async with opened(tmp_path) as store:
+        assert [await store.resolve(key) for key in ("k:one", "k:two")] == ["one", "one"]
+        assert await store.verify() == []
+        lease = await store.claim("one", owner="h/b/1/1/w", ttl_s=15)
+        assert lease is not None
+        await store.erase("one", lease=lease)
+        assert b"k:one" not in (tmp_path / "store" / "bindings.jsonl").read_bytes()
