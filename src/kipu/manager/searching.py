@@ -9,7 +9,16 @@ from dataclasses import dataclass, replace
 import orjson
 
 from kipu.context.item import Item
-from kipu.errors import ArchiveError, InvalidQueryError, SearchUnavailableError, StoreFullError, StoreReadOnlyError
+from kipu.errors import (
+    ArchiveError,
+    DataKeyMissingError,
+    InvalidQueryError,
+    SearchUnavailableError,
+    StoreCorruptError,
+    StoreFullError,
+    StoreReadOnlyError,
+    StoreUnavailableError,
+)
 from kipu.events.ids import check_session_id
 from kipu.events.registry import EVENT_CLASSES
 from kipu.manager.access import Verb, may
@@ -23,6 +32,8 @@ _log = logging.getLogger(__name__)
 BATCH_EVENTS = 500
 SNIPPET_CHARACTERS = 160
 _ONE_TEXT = {"user_message": "content", "agent_message": "content", "tool_result": "result"}
+# What one session alone may have; of a store that cannot be asked at all, its own search says so.
+_UNREADABLE = (ArchiveError, DataKeyMissingError, StoreCorruptError, StoreUnavailableError)
 Progress = Callable[[int], None]
 
 
@@ -56,7 +67,9 @@ class Searcher:
             for head in page.items:
                 try:
                     done += await self._index_session(head, progress, done)
-                except ArchiveError as error:  # one archive that cannot be read keeps nobody from searching the rest
+                except StoreFullError:
+                    raise
+                except _UNREADABLE as error:  # one session that cannot be read keeps nobody from searching the rest
                     _log.warning("what session %s says is not found: %s", head.session_id, error)
             cursor = page.cursor
             if cursor is None:
@@ -116,18 +129,25 @@ class Searcher:
         hits = []
         for found in page.items:
             if found.session_id not in heads:
-                heads[found.session_id] = await self._store.head(found.session_id)
+                heads[found.session_id] = await self._head(found.session_id)
             head = heads[found.session_id]
             if head is None or not may(principal, Verb.READ, head=head):
                 continue
             try:
                 stored = await self._store.read(found.session_id, after=found.seq - 1, until=found.seq, limit=1)
-            except ArchiveError as error:
+            except _UNREADABLE as error:
                 hits.append(SearchHit(head.session_id, found.seq, "", "", head.display_title, f"({error})"))
                 continue
             if stored:
                 hits.append(_hit(head, item_of(stored[0]), phrases[0].terms[0]))
         return Page(tuple(hits), page.cursor)
+
+    async def _head(self, session_id: str) -> Head | None:
+        try:
+            return await self._store.head(session_id)
+        except _UNREADABLE as error:
+            _log.warning("what session %s says is not shown: %s", session_id, error)
+            return None
 
 
 def _searchable(stored: StoredEvent) -> str:
