@@ -11,9 +11,10 @@ from pathlib import Path
 async def write_whole(path: Path, chunks: AsyncIterator[bytes]) -> int:
     """Write `chunks` to `path` and return the bytes written; until all are durable, `path` is as it was (A51, A52).
 
-    The file is readable for its owner only: a session may hold anything.
+    The file is readable for its owner only: a session may hold anything. Where `path` is a link, what it leads to is written;
+    a device or a pipe takes the bytes as they come.
     """
-    pending = PendingFile(path)
+    pending = PendingFile(path, follow=True)
     try:
         async for chunk in chunks:
             pending.write(chunk)
@@ -23,12 +24,22 @@ async def write_whole(path: Path, chunks: AsyncIterator[bytes]) -> int:
 
 
 class PendingFile:
-    """A file under another name beside `path`, until it is finished."""
+    """A file under another name beside `path`, until it is finished; only `follow` writes where a link of that name leads.
 
-    def __init__(self, path: Path) -> None:
+    What is no file is never replaced by one: a device or a pipe is written into.
+    """
+
+    def __init__(self, path: Path, *, follow: bool = False) -> None:
+        self._is_stream = path.exists() and not path.is_file() and not path.is_dir()
+        if self._is_stream:
+            self._name: Path | None = path
+            self._file = path.open("wb")
+            self.size = 0
+            return
+        path = Path(os.path.realpath(path)) if follow else path
         self._path = path
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.", suffix=".part")
-        self._name: Path | None = Path(name)
+        self._name = Path(name)
         self._file = os.fdopen(descriptor, "wb")
         self.size = 0
 
@@ -42,6 +53,10 @@ class PendingFile:
         if self._name is None:
             return self.size
         self._file.flush()
+        if self._is_stream:
+            self._file.close()
+            self._name = None
+            return self.size
         os.fsync(self._file.fileno())
         self._file.close()
         self._name.replace(self._path)
@@ -57,5 +72,6 @@ class PendingFile:
         """Remove what was not finished."""
         if self._name is not None:
             self._file.close()
-            self._name.unlink(missing_ok=True)
+            if not self._is_stream:
+                self._name.unlink(missing_ok=True)
             self._name = None

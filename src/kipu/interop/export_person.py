@@ -83,7 +83,7 @@ async def export_person(
         raise AccessDeniedError(
             principal=caller.id, verb="export the data of", session_id=f"{person.id} (a person)", reason=reason
         )
-    pending = PendingFile(to)
+    pending = PendingFile(to, follow=True)
     try:
         moment = datetime.fromtimestamp(manager.now_us() / 1_000_000, tz=UTC)
         writer = ArchiveWriter(cast("Any", _Appending(pending)), date_time=_zip_time(moment))

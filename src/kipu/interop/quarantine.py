@@ -57,7 +57,7 @@ class Quarantine:
     def _file(self) -> PendingFile:
         if self._pending is None:
             self._pending = PendingFile(self._path)
-            if self._path.exists():
+            if self._path.is_file():
                 with self._path.open("rb") as file:
                     for line in file:
                         if self._source.digest.encode() not in line:
