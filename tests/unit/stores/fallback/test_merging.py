@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import orjson
 import pytest
 
 from kipu.errors import LeaseLostError, StoreUnavailableError
 from kipu.ports.head import HeadPatch
 from kipu.ports.store import MAX_PAGE
+from kipu.testing.fakes import FakeClock
 from tests.unit.stores.fallback.kit import begin, log, pair, record
 
 
@@ -189,3 +191,66 @@ async def test_of_a_long_stretch_that_had_happened_after_all_nothing_is_doubled(
         head = await primary.head("one")
         assert head is not None
         assert head.last_seq == MAX_PAGE + 2
+
+
+async def test_a_lease_that_was_renewed_in_the_spool_ends_when_it_said_there(tmp_path: Path) -> None:
+    """After the merge nobody takes the session from its holder before the time that the spool gave, and anybody after it (LS-8, C3)."""
+    clock = FakeClock()
+    async with pair(tmp_path, clock) as (store, primary):
+        await begin(store)
+        lease = await store.claim("one", owner="a", ttl_s=10)
+        assert lease is not None
+        primary.refuses = True
+        clock.advance(8)
+        await store.append("one", [record("a", "agent_message")], token=lease.token)
+        lease = await store.renew(lease)
+        primary.refuses = False
+        await store.recover()
+        head = await primary.head("one")
+        assert head is not None
+        assert (head.lease_owner, head.lease_token, head.lease_until) == ("a", 1, clock.iso(10))
+        clock.advance(9)
+        assert await primary.claim("one", owner="b", ttl_s=10) is None
+        clock.advance(2)
+        assert await primary.claim("one", owner="b", ttl_s=10) is not None
+
+
+async def test_a_token_that_was_given_and_given_back_in_the_spool_is_not_given_again(tmp_path: Path) -> None:
+    """After the merge the primary's token is above every one of the spool, and the session is free (LS-1, LS-8, C3)."""
+    async with pair(tmp_path) as (store, primary):
+        await begin(store)
+        primary.refuses = True
+        await store.append("one", [record("a")])
+        for owner in "ab":
+            lease = await store.claim("one", owner=owner, ttl_s=30)
+            assert lease is not None
+            assert await store.release(lease)
+        primary.refuses = False
+        await store.recover()
+        head = await primary.head("one")
+        assert head is not None
+        assert (head.lease_owner, head.lease_token) == (None, 2)
+        lease = await primary.claim("one", owner="c", ttl_s=30)
+        assert lease is not None
+        assert lease.token == 3
+
+
+async def test_what_was_said_to_a_session_that_was_erased_meanwhile_goes_to_a_reported_fork(tmp_path: Path) -> None:
+    """What the spool took in for a session that is no more in the primary is kept apart, and the report says so (LS-9, A49)."""
+    async with pair(tmp_path) as (store, primary):
+        await begin(store)
+        primary.refuses = True
+        await store.append("one", [record("a")])
+        await store.append("one", [record("b", "agent_message")])
+        await store.append("one", [record("c")])
+        lease = await primary.inner.claim("one", owner="eraser", ttl_s=30)
+        assert lease is not None
+        await primary.inner.erase("one", lease=lease)
+        primary.refuses = False
+        (report,) = await store.recover()
+        assert (report.merged, report.forked) == (0, 3)
+        assert report.forked_to is not None
+        assert len(report.notes) == 2
+        kept = await primary.read(report.forked_to, after=1)
+        assert [orjson.loads(each.record.body)["content"] for each in kept] == ["a", "b", "c"]
+        assert await store.head("one") is None
