@@ -75,6 +75,7 @@ async def test_damaged_line_hides_only_itself(tmp_path: Path) -> None:
         ([0, 1, 2, 3, 4, 5, 2], "12345", {"duplicate"}),
         ([0, 1, 4, 5, 2, 3, 4, 5], "12345", {"order", "duplicate"}),
         ([0, 1, 3, 2, 4, 5], "12345", {"order"}),
+        ([0, 1, 3, 2, 2, 4, 5], "12345", {"order", "duplicate"}),
         ([0, 1, 2, 4, 5], "1245", {"gap"}),
     ],
 )
@@ -152,3 +153,18 @@ async def test_large_record_is_not_damage(tmp_path: Path) -> None:
         assert await texts(store, backwards=True, limit=1) == ["1"]
         assert [len(text) for text in await texts(store)] == [5, 20_000_000, 1]
         assert await store.verify() == []
+
+
+async def test_what_never_ended_in_a_segment_that_is_not_the_last_is_reported_where_it_stands(tmp_path: Path) -> None:
+    """Bytes without a line end before another segment are damage of their own place, and every event is read (JL-10, C16)."""
+    async with opened(tmp_path, segment_bytes=300) as store:
+        await begin(store)
+        await fill(store, 4)
+    path = log_of(tmp_path)
+    size = path.stat().st_size
+    with path.open("ab") as file:
+        file.write(b'{"seq":9,"torn')
+    async with opened(tmp_path, segment_bytes=300) as store:
+        assert await texts(store) == ["begin", *"1234"]
+        found = [(each.reason, each.where, each.offset, each.length) for each in await store.verify("one")]
+        assert found == [("torn", "one/000001.jsonl", size, 14)]

@@ -66,3 +66,19 @@ async def test_a_damaged_blob_is_written_anew(tmp_path: Path) -> None:
         assert await store.put_blob("one", b"big value") == digest
         assert await store.get_blob("one", digest) == b"big value"
         assert await store.verify() == []
+
+
+async def test_a_store_that_may_not_be_written_leaves_a_half_erased_session_as_it_is(tmp_path: Path) -> None:
+    """Who opens a folder of a newer version ends no erasure in it: nothing there is changed (JL-2, JL-24)."""
+    async with opened(tmp_path) as store:
+        await begin(store)
+        await begin(store, "two")
+    folder = tmp_path / "store"
+    (folder / ".tombstones").mkdir()
+    (folder / ".tombstones" / "one").write_bytes(b"{}\n")
+    (folder / "kipu.json").write_text('{"format":999}')
+    before = {path.relative_to(folder) for path in folder.rglob("*")}
+    async with opened(tmp_path) as store:
+        assert await texts(store, "two") == ["begin"]
+    assert {path.relative_to(folder) for path in folder.rglob("*")} >= before
+    assert log_of(tmp_path).exists()

@@ -155,3 +155,46 @@ async def test_erasure_goes_on_after_it_was_cut(tmp_path: Path, monkeypatch: pyt
         await store.erase("one", lease=lease)
         assert await store.head("one") is None
         assert sorted(os.listdir(tmp_path / "store" / ".tombstones")) == ["one"]
+
+
+async def test_a_log_that_was_put_back_from_a_copy_is_read_and_written_as_it_now_is(tmp_path: Path) -> None:
+    """Where another file took the segment's name, an open store reads it and appends to it, and never to the one without a name (C16)."""
+    other = tmp_path / "other"
+    async with opened(other) as store:
+        await begin(store, title="that")
+        for text in "89":
+            await store.append("one", [record(text)])
+    async with opened(tmp_path) as store, opened(tmp_path) as reader:
+        await begin(store, title="this")
+        await fill(store, 2)
+        assert await texts(reader) == ["begin", "1", "2"]
+        assert log_of(other).stat().st_size == log_of(tmp_path).stat().st_size
+        copy = tmp_path / "copy"
+        copy.write_bytes(log_of(tmp_path).read_bytes())
+        log_of(other).replace(log_of(tmp_path))
+        for each in (store, reader):
+            assert await texts(each) == ["begin", "8", "9"]
+            head = await each.head("one")
+            assert head is not None
+            assert head.title == "that"
+        copy.replace(log_of(tmp_path))
+        await store.append("one", [record("3")])
+        assert await texts(reader) == ["begin", "1", "2", "3"]
+    async with opened(tmp_path) as store:
+        assert await texts(store) == ["begin", "1", "2", "3"]
+
+
+async def test_an_empty_folder_is_looked_at_again(tmp_path: Path) -> None:
+    """A session that had no line yet is read when another store begins it, and is gone when its folder is (JL-15, A50)."""
+    for name in ("one", "two"):
+        (tmp_path / "store" / name).mkdir(parents=True)
+    async with opened(tmp_path) as store, opened(tmp_path) as other:
+        for name in ("one", "two"):
+            head = await store.head(name)
+            assert head is not None
+            assert head.last_seq == 0
+        await begin(other)
+        assert await texts(store) == ["begin"]
+        (tmp_path / "store" / "two" / "lock").unlink()
+        (tmp_path / "store" / "two").rmdir()
+        assert await store.head("two") is None
