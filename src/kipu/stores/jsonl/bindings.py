@@ -17,7 +17,7 @@ import orjson
 from kipu.stores.jsonl.layout import refuse_when_away
 from kipu.stores.jsonl.line import BOM
 from kipu.stores.jsonl.lock import FileLock
-from kipu.stores.jsonl.medium import PRIVATE_FILE, replace_file, sync_folder, write_all
+from kipu.stores.jsonl.medium import PRIVATE_FILE, read_whole, remove_file, replace_file, sync_folder, write_all
 from kipu.stores.jsonl.quarantine import ROOT_FOLDER, keep_aside
 
 FILE = "bindings.jsonl"
@@ -142,14 +142,35 @@ class Bindings:
         self._remove_leftovers()
         # A key that leads there now must not lead back to where it led before.
         keys = set(self.of_session(session_id))
-        lines = [line for line in self._raw_lines() if line]
-        kept = [line for line in lines if not _is_about(line, session_id, keys)]
-        if len(kept) == len(lines):
+        lines = [line for line in map(_plain, self._raw_lines()) if line]
+        own = keys.union(_keys_of(lines, session_id).difference(self._keys))
+        kept = [
+            line
+            for line in lines
+            if not (_is_about(line, session_id, keys) if _holds(line) else _tells_of(line, session_id, own))
+        ]
+        gone = len(lines) - len(kept) + self._forget_kept_aside(session_id, own)
+        if len(kept) < len(lines):
+            replace_file(self._path, b"".join(line + b"\n" for line in kept))
+            self._inode = 0
+            self._read_on()
+        return gone
+
+    def _forget_kept_aside(self, session_id: str, keys: set[str]) -> int:
+        """Remove what was moved out of the file and tells of the session; return how much."""
+        place = os.path.join(self._root, ROOT_FOLDER)
+        try:
+            paths = [os.path.join(place, name) for name in os.listdir(place) if name.startswith(f"{FILE}-")]
+        except FileNotFoundError:
             return 0
-        replace_file(self._path, b"".join(line + b"\n" for line in kept))
-        self._inode = 0
-        self._read_on()
-        return len(lines) - len(kept)
+        gone = 0
+        for path in paths:
+            _, _, torn = (read_whole(path) or b"").partition(b"\n")
+            if any(_tells_of(line, session_id, keys) for line in torn.split(b"\n")):
+                gone += remove_file(path)
+        if gone:
+            sync_folder(place)
+        return gone
 
     def _remove_leftovers(self) -> None:
         """Remove copies that a kill left in the middle of being written: who holds the lock is the only writer."""
@@ -244,9 +265,19 @@ def _holds(line: bytes) -> bool:
     return len(body) > 1 and check + b"\n" == _CHECK % zlib.crc32(body)
 
 
+def _keys_of(lines: list[bytes], session_id: str) -> set[str]:
+    """Return every key that ever led to a session."""
+    said = [orjson.loads(line) for line in lines if _holds(line)]
+    return {each["key"] for each in said if each["session_id"] == session_id}
+
+
+def _tells_of(torn: bytes, session_id: str, keys: set[str]) -> bool:
+    """Return True for bytes that are no whole line, but name the session, or one of its keys as far as they go."""
+    starts = [b'{"key":%s' % orjson.dumps(key) for key in keys]
+    named = b'"session_id":%s' % orjson.dumps(session_id) in torn
+    return named or any(start in torn or (len(torn) > len(b'{"key":"') and start.startswith(torn)) for start in starts)
+
+
 def _is_about(line: bytes, session_id: str, keys: set[str]) -> bool:
-    text = _plain(line)
-    if not _holds(text):
-        return False
-    said = orjson.loads(text)
+    said = orjson.loads(line)
     return said["session_id"] == session_id or said["key"] in keys

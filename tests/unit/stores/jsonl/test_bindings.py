@@ -92,3 +92,39 @@ async def test_a_copy_that_a_kill_left_of_the_bindings_goes_with_the_session(tmp
     left = {path.name for path in folder.iterdir() if path.is_file() and b"its-key" in path.read_bytes()}
     assert left == set()
     assert {"bindings.jsonl.saved", "other.tmp"} <= set(os.listdir(folder))
+
+
+TORN = [
+    b'{"key":"cli:its-key","session_id":"one","generation":7,"c":"0000',
+    b'{"key":"cli:its-key","sess',
+    b'{"key":"cli:its-',
+]
+
+
+@pytest.mark.parametrize("moved", [True, False], ids=["moved aside", "in the file"])
+@pytest.mark.parametrize("torn", TORN)
+async def test_a_torn_binding_goes_with_the_session_it_tells_of(tmp_path: Path, torn: bytes, moved: bool) -> None:
+    """What a kill left of a line, in the file or in quarantine, is erased with its session; that of another session stays (C20)."""
+    folder = tmp_path / "store"
+    others = torn.replace(b"its", b"her").replace(b"one", b"two")
+    async with opened(tmp_path) as store:
+        for name, key in (("one", "cli:its-key"), ("two", "cli:her-key")):
+            await begin(store, name)
+            await store.bind(key, name)
+    for number, line in enumerate((others, torn)):
+        with (folder / "bindings.jsonl").open("ab") as file:
+            file.write(line)
+        if moved:
+            async with opened(tmp_path) as store:
+                await store.bind(f"cli:{number}", "two")
+        else:
+            with (folder / "bindings.jsonl").open("ab") as file:
+                file.write(b"\n")
+    async with opened(tmp_path) as store:
+        lease = await store.claim("one", owner="me", ttl_s=5)
+        assert lease is not None
+        await store.erase("one", lease=lease)
+        assert await store.resolve("cli:her-key") == "two"
+    files = [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
+    assert not [data for data in files if b"cli:its-" in data]
+    assert [data for data in files if others in data]
