@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from kipu.context.item import Item
 from kipu.events.boundary import EventPinnedEvent, RewindEvent
 from kipu.events.conversation import UserMessageEvent
-from kipu.events.turn import MessageSettledEvent
 from kipu.session.branch import is_undone, undone
 
 
@@ -31,7 +30,7 @@ def standing(items: Sequence[Item]) -> list[Item]:
     """Return the items that no rewind undid.
 
     Queued messages stay: an undone turn gives back nothing by itself, but a message that still waits may be consumed later.
-    Pins and settlements stay too: they are not part of the conversation.
+    Pins stay too: they are not part of the conversation. Nor are settlements, which a window collects from all its items.
     """
     ranges = undone_ranges(items)
     if not ranges:
@@ -43,4 +42,4 @@ def _outlives(item: Item) -> bool:
     event = item.event
     if isinstance(event, UserMessageEvent):
         return event.queued
-    return isinstance(event, EventPinnedEvent | MessageSettledEvent)
+    return isinstance(event, EventPinnedEvent)
