@@ -184,22 +184,32 @@ class _Export:
             self._invocation.output.say(f"{record['session_id']} → {path} ({record['bytes']} bytes)")
 
     async def every(self, folder: Path) -> None:
-        """Export every session into a folder."""
+        """Export every session into a folder; one that cannot be read is named, and keeps no other from being exported."""
         from kipu.cli.progress import progress_bar
+        from kipu.errors import StoreError
 
         records: list[dict[str, Any]] = []
+        unreadable: dict[str, str] = {}
         async with self._invocation.manager() as manager:
             heads = [head async for head in manager.heads(_everything())]
             with progress_bar(self._invocation.output, "exporting", unit="sessions") as bar:
                 bar.expect(len(heads))
                 for head in heads:
-                    session = await manager.open(head.session_id)
-                    records.append(await self._to_file(session, folder / f"{head.session_id}{_ENDING_OF[self._form]}"))
-                    bar.done(len(records))
+                    try:
+                        session = await manager.open(head.session_id)
+                        path = folder / f"{head.session_id}{_ENDING_OF[self._form]}"
+                        records.append(await self._to_file(session, path))
+                    except StoreError as error:
+                        unreadable[head.session_id] = error.code
+                    bar.done(len(records) + len(unreadable))
+        for session_id, code in unreadable.items():
+            self._invocation.output.say(f"{session_id} is not among them: it cannot be read [{code}]", style="red")
         if self._invocation.json:
             self._invocation.output.emit(records)
         else:
             self._invocation.output.say(f"{len(records)} sessions → {folder}")
+        if unreadable:
+            raise typer.Exit(ExitCode.FAILURE)
 
     async def _to_stdout(self, session: Session) -> None:
         import sys
@@ -247,4 +257,4 @@ def _everything() -> Any:
     from kipu.cli.reference import EVERY_STATUS
     from kipu.ports.store import SessionQuery
 
-    return SessionQuery(limit=500, statuses=EVERY_STATUS)
+    return SessionQuery(limit=500, statuses=EVERY_STATUS | {"unreadable"})

@@ -74,3 +74,18 @@ def test_a_quarantine_that_is_no_file_is_written_into(kipu: CommandLine, tmp_pat
         assert b'"base64"' in os.read(holder, 65536)
     finally:
         os.close(holder)
+
+
+def test_exporting_all_names_what_cannot_be_read_and_exports_the_rest(tmp_path: Path) -> None:
+    """One session that the medium does not give keeps no other from being exported, and is not left out unsaid (A50, C16)."""
+    kipu = CommandLine(tmp_path, f"jsonl:///{tmp_path}/store")
+    for project in ("one", "two", "three"):
+        kipu.environment["KIPU_PROJECT"] = project
+        kipu.chat(f"hello {project}")
+    lost, *others = kipu.ids()
+    log = tmp_path / "store" / lost / "000001.jsonl"
+    log.unlink()
+    log.symlink_to(log)
+    ran = kipu.run("export", "--all", "--to", str(tmp_path / "all"))
+    assert (ran.code, f"{lost} is not among them" in ran.stderr) == (1, True)
+    assert sorted(path.stem for path in (tmp_path / "all").iterdir()) == sorted(others)
