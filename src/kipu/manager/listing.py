@@ -13,7 +13,7 @@ from kipu.ports.store import EventStore, Page, SessionQuery
 
 NOBODY = ""  # the owner of a head whose first record is damaged
 OWN_CHANNEL = "kipu:"  # sessions that Kipu keeps for itself; listed only when a query names their key
-LISTED_STATUSES = frozenset({"active", "expired", "archived"})
+LISTED_STATUSES = frozenset({"active", "expired", "archived", "unreadable"})
 
 
 async def list_heads(store: EventStore, query: SessionQuery, *, principal: Principal) -> Page[Head]:
