@@ -47,3 +47,14 @@ def kipu(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
 def test_it_is_listed(kipu: CommandLine) -> None:
     """`kipu ls` has it beside the others, so that nobody takes it for none (A50, row 73)."""
     assert sorted(kipu.ids()) == sorted(NAMES)
+
+
+def test_the_others_are_copied_and_it_is_named(kipu: CommandLine, tmp_path: Path) -> None:
+    """`kipu copy` takes every session that can be read, says which it left out, and ends with 1 (C22, C16)."""
+    target = f"sqlite:///{tmp_path}/copy.db" + ("?encrypt=env:KIPU_TEST_KEY" if "encrypt" in kipu.store else "")
+    ran = kipu.run("copy", kipu.store, target)
+    assert (ran.code, "left out lost" in ran.stderr) == (1, True), ran.stderr
+    copied = CommandLine(tmp_path, target)
+    copied.environment["KIPU_TEST_KEY"] = KEY
+    assert sorted(copied.ids()) == ["first", "third"]
+    assert "I am third" in copied.run("show", "third").stdout

@@ -8,12 +8,14 @@ from dataclasses import dataclass, replace
 from kipu.errors import (
     ConcurrencyError,
     CopyMismatchError,
+    DataKeyMissingError,
     KipuError,
     SessionBusyError,
     SessionErasedError,
     SessionExistsError,
     SessionNotFoundError,
     StoreCorruptError,
+    StoreUnavailableError,
 )
 from kipu.manager.begun import begun, has_begun
 from kipu.manager.session_copy import SessionCopy
@@ -27,6 +29,7 @@ ABOUT_ONE = (
     SessionExistsError,
     SessionBusyError,
     ConcurrencyError,
+    DataKeyMissingError,
     StoreCorruptError,
 )
 
@@ -189,6 +192,10 @@ class _Copier:
         try:
             await work.run()
         except ABOUT_ONE as error:
+            self._skip(head.session_id, error)
+        except StoreUnavailableError as error:
+            if head.status != "unreadable":
+                raise
             self._skip(head.session_id, error)
         else:
             report = self.report

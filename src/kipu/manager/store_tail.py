@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
-from kipu.errors import DataKeyMissingError, KipuError, SessionBusyError, SessionNotFoundError
+from kipu.errors import KipuError, SessionBusyError, SessionNotFoundError
 from kipu.manager.copying import ABOUT_ONE, CopyProgress, CopyReport, Skipped, heads_of, tombstones_of
 from kipu.manager.lock import SessionLock
 from kipu.manager.replaying import difference
@@ -169,7 +169,7 @@ class StoreTail:
             await work.run()
         except SessionNotFoundError:
             return  # erased at this moment: its tombstone is carried
-        except (*ABOUT_ONE, DataKeyMissingError) as error:
+        except ABOUT_ONE as error:
             self._skipped[session_id] = Skipped(session_id, error.code, str(error))
             self._done.pop(session_id, None)
         else:
