@@ -6,12 +6,12 @@ from kipu.ports.head import Head
 from kipu.ports.store import EventStore
 
 
-def has_begun(head: Head) -> bool:
-    """Return False for a place without any event that can be read: it is nobody's, and may be begun."""
-    return head.last_seq > 0 or head.status == "unreadable"
+async def has_begun(store: EventStore, head: Head) -> bool:
+    """Return False for a place without any event: it is nobody's, and may be begun. Where all is damaged, there were some."""
+    return head.last_seq > 0 or head.status == "unreadable" or bool(await store.verify(head.session_id))
 
 
 async def begun(store: EventStore, session_id: str) -> Head | None:
     """Return the head of a session that has begun, None where there is none."""
     head = await store.head(session_id)
-    return head if head is not None and has_begun(head) else None
+    return head if head is not None and await has_begun(store, head) else None

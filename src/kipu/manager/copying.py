@@ -113,7 +113,7 @@ async def heads_of(store: EventStore, sessions: Sequence[str] | None = None) -> 
     while True:
         page = await store.list(query)
         for head in page.items:
-            if has_begun(head) or await store.verify(head.session_id):  # lost is not empty
+            if await has_begun(store, head):
                 yield head
         if page.cursor is None:
             return

@@ -117,7 +117,7 @@ class Sweeper:
         while True:
             page = await self._store.list(query)
             for head in page.items:
-                if has_begun(head):
+                if await has_begun(self._store, head):
                     yield head
             if page.cursor is None:
                 return

@@ -135,9 +135,9 @@ class Commit:
         self._held.append(opened.log.lock)
         draft.opened = opened
         view = self._shelf.refresh(opened)
-        if view.size == 0 and view.last_seq == 0:
-            return
-        row = {"base_seq": 0, **view.row}
+        if view.last_seq == 0 and (view.size == 0 or not opened.log.damages()):
+            return  # blank lines are no event either; where all is damaged there was one, and what comes goes on
+        row = {"base_seq": 0, "last_seq": 0, **view.row}
         if draft.session_id in self._leased:
             row = opened.lease.read(now_us=self._shelf.now_us()).onto(row)
         draft.row = row

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kipu.errors import SessionExistsError, SessionNotFoundError
 from kipu.ports.store import SessionQuery
 from tests.unit.stores.jsonl.kit import begin, fill, log_of, opened, record, texts
 
@@ -168,3 +169,34 @@ async def test_what_never_ended_in_a_segment_that_is_not_the_last_is_reported_wh
         assert await texts(store) == ["begin", *"1234"]
         found = [(each.reason, each.where, each.offset, each.length) for each in await store.verify("one")]
         assert found == [("torn", "one/000001.jsonl", size, 14)]
+@pytest.mark.parametrize("content", [b"\n", b"\n\n"])
+async def test_log_of_blank_lines_may_be_begun(tmp_path: Path, content: bytes) -> None:
+    """Lines without a record are no session: nothing is appended to it, and it begins as a new one does (JL-7, JL-15)."""
+    path = log_of(tmp_path)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    async with opened(tmp_path) as store:
+        with pytest.raises(SessionNotFoundError):
+            await fill(store, 1)
+        await begin(store)
+        await fill(store, 2)
+        assert await texts(store) == ["begin", "1", "2"]
+        assert await store.verify() == []
+
+
+@pytest.mark.parametrize("content", [b'{"a":1}\n', b"null\n", b"\0\0\n"])
+async def test_log_of_which_every_line_is_damaged_goes_on(tmp_path: Path, content: bytes) -> None:
+    """It is no session that may be begun, since there was one; what is appended stands behind, the damage stays (A50, C16)."""
+    path = log_of(tmp_path)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    async with opened(tmp_path) as store:
+        with pytest.raises(SessionExistsError):
+            await begin(store)
+        lease = await store.claim("one", owner="h/b/1/1/w", ttl_s=15)
+        assert lease is not None
+        await fill(store, 2)
+        assert not await store.release(lease, expected_seq=0)
+        assert await texts(store) == ["1", "2"]
+        assert [damage.reason for damage in await store.verify()] == [{b"{": "checksum"}.get(content[:1], "json")]
+    assert path.read_bytes().startswith(content)
