@@ -1,4 +1,4 @@
-"""A JSONL store on a disk without room: what is there is read, and every refusal says that it is full."""
+"""Stores on a disk without room: what is there is read where it can be, and every refusal says that it is full."""
 
 from __future__ import annotations
 
@@ -62,4 +62,19 @@ async def test_full_disk_is_read_and_says_that_it_is_full(disk: Path) -> None:
     (disk / "rest").unlink()
     store = await open_store(url)
     assert (await store.append("one", [large])).first_seq == 2
+    await store.close()
+
+
+async def test_a_database_on_a_full_disk_says_that_it_is_full(disk: Path) -> None:
+    """A process that begins then is told to make room, and not of a fault of the disk; with room all is there (C16)."""
+    url = f"sqlite:///{disk}/a.db"
+    store = await open_store(url)
+    await store.append("one", [Record("e1", "session_init", TIME, b"{}")])
+    await store.close()
+    _fill(disk)
+    with pytest.raises(StoreFullError, match="no room"):
+        await open_store(url)
+    (disk / "rest").unlink()
+    store = await open_store(url)
+    assert [event.seq for event in await store.read("one")] == [1]
     await store.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -46,10 +47,19 @@ def translate(error: Exception, *, store: str) -> KipuError | None:
     """Return Kipu's error for a driver's, or None when it is not one."""
     if isinstance(error, UNSTORABLE):
         return unstorable(error)
+    if _is_full(error):
+        return StoreFullError(store=store, reason=f"{type(error).__name__}: {error}")
     for kind, ours in _KINDS:
         if isinstance(error, kind):
             return ours(store=store, reason=f"{type(error).__name__}: {error}")
     return None
+
+
+def _is_full(error: Exception) -> bool:
+    """Return True where there was no room, also for the memory that connections share: that alone keeps SQLite from reading."""
+    if isinstance(error, apsw.IOError):
+        return getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE
+    return isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}
 
 
 @contextmanager
