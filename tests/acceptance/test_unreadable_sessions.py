@@ -58,3 +58,10 @@ def test_the_others_are_copied_and_it_is_named(kipu: CommandLine, tmp_path: Path
     copied.environment["KIPU_TEST_KEY"] = KEY
     assert sorted(copied.ids()) == ["first", "third"]
     assert "I am third" in copied.run("show", "third").stdout
+
+
+def test_the_others_are_scanned_and_it_is_named(kipu: CommandLine) -> None:
+    """`kipu scan` looks at all that can be read, and does not say of the rest that there is no secret in it (C21, C16)."""
+    ran = kipu.run("scan", "--json")
+    assert (ran.code, [*ran.json["unreadable"]]) == (1, ["lost"])
+    assert "lost was not looked at" in ran.stderr

@@ -53,25 +53,36 @@ def scan(
 
 
 async def _scan(invocation: Invocation, text: str | None, *, entropy: bool) -> int:
+    """Return how many secrets were found, and sessions could not be looked at."""
     from kipu.cli.progress import progress_bar
     from kipu.cli.redaction_settings import redactor_of
     from kipu.cli.reference import find_session
+    from kipu.errors import StoreError
 
     output, redactor = invocation.output, redactor_of(invocation.settings, os.environ)
     rows: list[dict[str, Any]] = []
+    unreadable: dict[str, str] = {}
     async with invocation.manager() as manager:
         heads = [(await find_session(manager, text)).head] if text is not None else await _all_heads(manager)
         session_id = heads[0].session_id if text is not None else None
         with progress_bar(output, "scanning", unit="sessions") as bar:
             bar.expect(len(heads))
             for number, head in enumerate(heads, 1):
-                rows += [each.to_json() async for each in _scanned(manager, head, redactor, entropy=entropy)]
+                try:
+                    rows += [each.to_json() async for each in _scanned(manager, head, redactor, entropy=entropy)]
+                except StoreError as error:
+                    if text is not None:
+                        raise
+                    unreadable[head.session_id] = error.code
                 bar.done(number)
         url = manager.store.describe().url
     certain: int = sum(row["count"] for row in rows if row["rule"] != "entropy")
+    for name, code in unreadable.items():
+        output.say(f"{name} was not looked at: it cannot be read [{code}]", style="red")
     if output.json:
-        output.emit({"store": url, "session_id": session_id, "secrets": certain, "found": rows})
-        return certain
+        told = {"store": url, "session_id": session_id, "secrets": certain, "found": rows, "unreadable": unreadable}
+        output.emit(told)
+        return certain + len(unreadable)
     columns = ("session", "seq", "type", "field", "rule", "count")
     names = ("session_id", "seq", "event_type", "path", "rule", "count")
     output.table(columns, ([str(row[name]) for name in names] for row in rows))
@@ -79,14 +90,15 @@ async def _scan(invocation: Invocation, text: str | None, *, entropy: bool) -> i
     if certain:
         for line in _ADVICE:
             output.say(line)
-    return certain
+    return certain + len(unreadable)
 
 
 async def _all_heads(manager: SessionManager) -> list[Head]:
     from kipu.cli.reference import EVERY_STATUS
     from kipu.ports.store import SessionQuery
 
-    return [head async for head in manager.heads(SessionQuery(statuses=EVERY_STATUS, limit=500))]
+    statuses = EVERY_STATUS | {"unreadable"}
+    return [head async for head in manager.heads(SessionQuery(statuses=statuses, limit=500))]
 
 
 async def _scanned(
