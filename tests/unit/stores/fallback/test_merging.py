@@ -10,7 +10,7 @@ import pytest
 
 from kipu.errors import LeaseLostError, StoreUnavailableError
 from kipu.ports.head import HeadPatch
-from kipu.ports.store import MAX_PAGE
+from kipu.ports.store import MAX_PAGE, Binding, SessionQuery
 from kipu.testing.fakes import FakeClock
 from tests.unit.stores.fallback.kit import begin, log, pair, record
 
@@ -254,3 +254,26 @@ async def test_what_was_said_to_a_session_that_was_erased_meanwhile_goes_to_a_re
         kept = await primary.read(report.forked_to, after=1)
         assert [orjson.loads(each.record.body)["content"] for each in kept] == ["a", "b", "c"]
         assert await store.head("one") is None
+
+
+async def test_what_was_merged_has_left_the_spool(tmp_path: Path) -> None:
+    """After a merge the spool has no folder, row or key of the session: nothing of it hides what the primary says later (A46, A49)."""
+    async with pair(tmp_path) as (store, primary):
+        await begin(store, "one")
+        await begin(store, "two")
+        primary.refuses = True
+        await store.append("one", [record("a")], bind=Binding("k"))
+        assert len((await store.list(SessionQuery())).items) == 2
+        primary.refuses = False
+        await store.recover()
+        assert not (tmp_path / "spool" / "one").exists()
+        # Another process goes on in the primary alone.
+        await primary.bind("k", "two", expected="one")
+        await primary.append("one", [record("b")])
+        assert await store.resolve("k") == "two"
+        assert await store.keys("one") == []
+        primary.refuses = True
+        await store.append("two", [record("c")])
+        listed = {head.session_id: head.last_seq for head in (await store.list(SessionQuery())).items}
+        assert listed == {"one": 3, "two": 2}
+        assert [report.session_id for report in store.reports] == ["one"]

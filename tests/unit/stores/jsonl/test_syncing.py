@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kipu.ports.store import Binding
+from kipu.ports.store import Binding, Tombstone
 from tests.unit.stores.jsonl.kit import begin, fill, log_of, opened, record
 
 
@@ -168,3 +168,29 @@ async def test_a_buffer_is_synced_by_the_clock_and_by_closing(
         await fill(store, 1)
         assert medium.taken() == []
     assert medium.taken() == ["one/000001.jsonl"]
+
+
+async def test_a_buried_id_is_durable_with_its_names(tmp_path: Path, medium: Medium) -> None:
+    """What a copy takes for used is on the medium before the copy goes on: file, folder, and the folder's name (C20, A51)."""
+    async with opened(tmp_path) as store:
+        medium.taken()
+        await store.bury([Tombstone("gone", "2027-01-01T00:00:00.000000Z")])
+        synced = medium.taken()
+        assert synced[0] == "."
+        assert synced[1].startswith(".tombstones/gone")
+        assert synced[2:] == [".tombstones"]
+
+
+async def test_torn_bindings_are_durable_in_quarantine_before_they_are_cut_off(tmp_path: Path, medium: Medium) -> None:
+    """Half a line of bindings is on the medium in its new place, names included, before the next line takes its place (C16)."""
+    async with opened(tmp_path) as store:
+        await begin(store)
+        await store.bind("k", "one")
+    with (tmp_path / "store" / "bindings.jsonl").open("ab") as file:
+        file.write(b'{"key":"k","sess')
+    async with opened(tmp_path) as store:
+        medium.taken()
+        await store.bind("l", "one")
+        synced = medium.taken()
+        assert synced[0].startswith(".quarantine/bindings.jsonl-")
+        assert synced[1:] == [".quarantine", ".", "bindings.jsonl"]

@@ -11,6 +11,7 @@ import apsw
 import pytest
 
 from kipu.errors import ConflictError, InputError, StoreCorruptError, StoreError, StoreFullError, StoreUnavailableError
+from kipu.ports.store import Appended
 from tests.unit.stores.sqlite.kit import Faults, begin, faults, opened, record
 
 
@@ -157,6 +158,32 @@ async def test_a_refused_append_hurts_no_other_in_its_commit(tmp_path: Path) -> 
         assert isinstance(outcomes[4], ConflictError)
         assert sum(not isinstance(outcome, BaseException) for outcome in outcomes) == 5
         assert [event.seq for event in await store.read("one")] == [1, 2, 3, 4, 5, 6]
+
+
+async def test_what_cannot_be_stored_fails_alone_in_a_commit_of_many(tmp_path: Path) -> None:
+    """In one transaction with it, those before and behind it are stored each by itself, and one that was refused stays so (SQ-8, C2)."""
+    async with opened(tmp_path) as store:
+        await begin(store)
+        await begin(store, "two")
+        other = apsw.Connection(str(tmp_path / "store.db"))
+        other.execute("BEGIN IMMEDIATE")  # none is done at once, so that they are committed together
+        calls = [
+            store.append("one", [record("a")]),
+            store.append("one", [record("b")], expected_seq=77),
+            store.append("one", [record("c", tokens=1 << 70)]),
+            store.append("two", [record("d")]),
+            store.append("one", [record("e")]),
+        ]
+        waiting = asyncio.gather(*calls, return_exceptions=True)
+        await asyncio.sleep(0.05)
+        other.execute("ROLLBACK")
+        other.close()
+        first, refused, odd, beside, last = await waiting
+        assert isinstance(refused, ConflictError)
+        assert isinstance(odd, InputError)
+        assert [first, beside, last] == [Appended("one", 2, 2), Appended("two", 2, 2), Appended("one", 3, 3)]
+        assert [event.seq for event in await store.read("one")] == [1, 2, 3]
+        assert [event.seq for event in await store.read("two")] == [1, 2]
 
 
 async def test_another_writer_is_waited_for_beside_the_event_loop(tmp_path: Path) -> None:
