@@ -49,4 +49,6 @@ def released(row: Row, lease: Lease, *, expected_seq: int | None) -> dict[str, A
 
 def holds(row: Row, lease: Lease) -> bool:
     """Return whether the lease is the session's newest and was not given back."""
-    return bool(row.get("lease_token", 0) == lease.token and row.get("lease_owner") == lease.owner)
+    # Tokens are counted by each session for itself: another session's lease may have this one's owner and token.
+    own = row.get("session_id", lease.session_id) == lease.session_id
+    return bool(own and row.get("lease_token", 0) == lease.token and row.get("lease_owner") == lease.owner)
