@@ -46,6 +46,8 @@ async def test_newer_format_is_read_only_and_stays_as_it_is(tmp_path: Path) -> N
         with pytest.raises(NewerFormatError) as caught:
             await store.append("one", [record("x")])
         assert (caught.value.found, caught.value.known) == (999, 1)
+        with pytest.raises(NewerFormatError):
+            await store.drop_index()
     assert log_of(tmp_path).read_bytes() == log
 
 

@@ -198,3 +198,16 @@ async def test_an_empty_folder_is_looked_at_again(tmp_path: Path) -> None:
         (tmp_path / "store" / "two" / "lock").unlink()
         (tmp_path / "store" / "two").rmdir()
         assert await store.head("two") is None
+
+
+async def test_a_follower_sees_what_comes_after_the_notes_were_deleted(tmp_path: Path) -> None:
+    """The file of notes may be deleted while stores are open: the writer begins it anew, and followers go on (JL-23)."""
+    async with opened(tmp_path) as writer, opened(tmp_path) as reader:
+        await begin(writer)
+        events = reader.follow()
+        await writer.append("one", [record("before")])
+        assert (await asyncio.wait_for(anext(events), 10)).record.event_id == "id-before"
+        (tmp_path / "store" / "changes").unlink()
+        for text in ("after", "later", "last"):
+            await writer.append("one", [record(text)])
+            assert (await asyncio.wait_for(anext(events), 10)).record.event_id == f"id-{text}"

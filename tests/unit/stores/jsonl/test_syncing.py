@@ -194,3 +194,27 @@ async def test_torn_bindings_are_durable_in_quarantine_before_they_are_cut_off(t
         synced = medium.taken()
         assert synced[0].startswith(".quarantine/bindings.jsonl-")
         assert synced[1:] == [".quarantine", ".", "bindings.jsonl"]
+
+
+async def test_a_buffer_is_synced_by_the_clock_again_and_again(
+    tmp_path: Path, medium: Medium, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each event that nothing follows is synced within about a second, not only the first (JL-13, B53)."""
+    synced = asyncio.Event()
+    watched = os.fdatasync
+
+    def telling(fd: int) -> None:
+        watched(fd)
+        synced.set()
+
+    monkeypatch.setattr(os, "fdatasync", telling)
+    monkeypatch.setattr("kipu.stores.jsonl.store.BUFFER_S", 0.05)
+    async with opened(tmp_path, durability="buffered") as store:
+        await begin(store)
+        for _ in range(3):
+            medium.taken()
+            synced.clear()
+            await fill(store, 1)
+            async with asyncio.timeout(20):
+                await synced.wait()
+            assert medium.taken() == ["one/000001.jsonl"]
