@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -200,3 +201,27 @@ async def test_log_of_which_every_line_is_damaged_goes_on(tmp_path: Path, conten
         assert await texts(store) == ["1", "2"]
         assert [damage.reason for damage in await store.verify()] == [{b"{": "checksum"}.get(content[:1], "json")]
     assert path.read_bytes().startswith(content)
+
+
+@pytest.mark.parametrize("damaged", [True, False])
+@pytest.mark.parametrize("segment_bytes", [900, 1 << 20])
+async def test_any_window_of_a_log_has_the_events_of_that_place(
+    tmp_path: Path, segment_bytes: int, *, damaged: bool
+) -> None:
+    """Wherever a page begins and ends, forwards or backwards, over segments and around damage, it is that of the whole log (B6, A53)."""
+    async with opened(tmp_path, segment_bytes=segment_bytes) as store:
+        await begin(store)
+        await fill(store, 24)
+    if damaged:
+        path = log_of(tmp_path)
+        lines = path.read_bytes().splitlines(keepends=True)
+        path.write_bytes(b"".join([*lines[:2], lines[2].replace(b'"content"', b'"contend"'), *lines[3:]]))
+    async with opened(tmp_path, segment_bytes=segment_bytes) as store:
+        whole = [(event.seq, event.record.event_id) for event in await store.read("one")]
+        assert [seq for seq, _ in whole] == [seq for seq in range(1, 26) if not (damaged and seq == 3)]
+        bounds = [None, 0, 2, 3, 5, 13, 24, 25, 40]
+        for after, until, limit, backwards in product((0, 1, 2, 3, 6, 14, 23, 25), bounds, (1, 4, 30), (False, True)):
+            found = await store.read("one", after=after, until=until, limit=limit, backwards=backwards)
+            wanted = [item for item in whole if after < item[0] <= (99 if until is None else until)]
+            wanted = wanted[::-1][:limit] if backwards else wanted[:limit]
+            assert [(event.seq, event.record.event_id) for event in found] == wanted
