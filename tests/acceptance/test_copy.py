@@ -335,7 +335,7 @@ async def test_two_copies_at_once_come_to_one(tmp_path: Path, opened: Opener) ->
 
 
 async def test_copy_tells_how_far_it_is(opened: Opener) -> None:
-    """Progress only grows, and ends where everything is done."""
+    """Progress only grows, says from the first how much there is, and ends where everything is done."""
     source, target = await opened("memory://"), await opened("memory://")
     await fill(source)
     told: list[CopyProgress] = []
@@ -344,6 +344,7 @@ async def test_copy_tells_how_far_it_is(opened: Opener) -> None:
         a.events_done <= b.events_done and a.sessions_done <= b.sessions_done for a, b in itertools.pairwise(told)
     )
     assert told[-1] == CopyProgress(report.sessions, report.sessions, report.events, report.events)
+    assert {(each.sessions_total, each.events_total) for each in told} == {(report.sessions, report.events)}
 
 
 async def test_copy_leaves_the_source_files_as_they_are(tmp_path: Path, opened: Opener) -> None:
