@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Generic, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
@@ -57,8 +57,8 @@ class SessionCache(Generic[T]):
         self._recent.pop(session_id, None)
         self._alive.pop(session_id, None)
 
-    async def shrink(self, *, on_failure: Callable[[T, KipuError], Awaitable[None] | None] | None = None) -> None:
-        """Let go of the least recently used objects over the limit, each saved first."""
+    async def shrink(self, *, on_failure: Callable[[T, KipuError], None]) -> None:
+        """Let go of the least recently used objects over the limit, each saved first; `on_failure` is told of those that stay."""
         for session_id in list(self._recent):
             if len(self._recent) <= self._limit:
                 return
@@ -68,10 +68,7 @@ class SessionCache(Generic[T]):
             try:
                 await session.save()
             except KipuError as error:
-                if on_failure is not None:
-                    waiting = on_failure(session, error)
-                    if waiting is not None:
-                        await waiting
+                on_failure(session, error)
                 continue
             if not session.in_use:  # saving awaited: somebody may have come meanwhile
                 self._recent.pop(session_id, None)
