@@ -123,3 +123,29 @@ def test_normalised_values_always_encode_and_stay(value: Any) -> None:
     result, _ = normalise(value)
     assert orjson.loads(orjson.dumps(result)) == result
     assert normalise(result) == (result, [])
+
+
+def test_what_stands_beside_an_odd_value_stays_as_it_is() -> None:
+    """One value that cannot be stored changes no other: nothing, truth, numbers and text around it are what they were (B16)."""
+    value = {
+        "none": None,
+        "true": True,
+        "number": 7,
+        "half": 0.5,
+        "text": "é",
+        "list": [None, False, 1.5],
+        "odd": float("nan"),
+    }
+    plain, changes = normalise(value)
+    assert plain == {**value, "odd": "nan"}
+    assert [type(item) for item in plain.values()] == [type(None), bool, int, float, str, list, str]
+    assert plain["list"] == [None, False, 1.5]
+    assert [(change.path, change.kind) for change in changes] == [("/odd", "number")]
+
+
+@pytest.mark.parametrize(("name", "stored", "kind"), [("a\0b", "a␀b", "nul"), ("a\ud800", "a�", "surrogate")])
+def test_a_name_that_cannot_be_stored_is_changed_though_its_value_can(name: str, stored: str, kind: str) -> None:
+    """The name of a field is a value too: no store ever meets one that it cannot keep (B16)."""
+    plain, changes = normalise({"outer": {name: "fine"}})
+    assert plain == {"outer": {stored: "fine"}}
+    assert [change.kind for change in changes] == [kind]
