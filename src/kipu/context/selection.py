@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from kipu.context.exchange import Exchange
 from kipu.context.policy import WindowPolicy
@@ -61,6 +62,7 @@ class Selection:
         self._room = room
         # A cut behind an exchange that waits for results would make them orphans.
         self._last = exchanges.index(open_exchange) if open_exchange in exchanges else len(exchanges) - 1
+        self._ends = list(accumulate(map(_last_seq, exchanges), max))
 
     def low_water(self, *, after_seq: int = 0) -> int | None:
         """Return the index to start at so that the share `low_water` of every bound is in use, at a user message.
@@ -75,7 +77,8 @@ class Selection:
         if newest is None:
             return self._within_turn(None)
         room = self._policy.max_tokens - self._fixed
-        if self._cost(newest) <= room and self._fits_count(newest) and self._fits_media(newest):
+        fits = self._cost(newest) <= room and self._fits_count(newest) and self._fits_media(newest)
+        if fits and self._is_cut(newest):
             return newest
         return self._within_turn(newest)
 
@@ -91,8 +94,8 @@ class Selection:
         start = self._group_start(start)
         room = self._policy.max_tokens * self._policy.low_water - self._fixed
         if self._exchanges[start].kind == "user" and self._cost(start) <= room:
-            return start
-        return self._group_start(index)
+            return self._cut_up_to(start)
+        return self._cut_up_to(index)
 
     def within_newest_turn(self) -> int | None:
         """Return where the window may start within the turn of the newest user message, which is kept before it."""
@@ -113,7 +116,7 @@ class Selection:
             size += exchange.media_bytes
             if tokens > max_tokens or count > max_count or media > max_media or size > max_size:
                 break
-            if exchange.kind == "user" and index <= self._last and self._group_start(index) == index:
+            if exchange.kind == "user" and index <= self._last and self._is_cut(index):
                 best = index
         return best
 
@@ -122,9 +125,10 @@ class Selection:
         if not after_seq:
             return None
         for index, exchange in enumerate(self._exchanges[: self._last + 1]):
-            if exchange.kind == "user" and exchange.seq > after_seq:
-                return self._group_start(index)
-        return self._newest_user()
+            if exchange.kind == "user" and exchange.seq > after_seq and self._is_cut(index):
+                return index
+        newest = self._newest_user()
+        return None if newest is None else self._cut_up_to(newest)
 
     def _newest_user(self) -> int | None:
         for index in range(self._last, -1, -1):
@@ -156,7 +160,7 @@ class Selection:
                 break
             if index <= self._last and self._is_cut(index):
                 start = index
-        return start
+        return self._cut_up_to(start)
 
     def _within_media(self, stays: Sequence[Exchange], *, share: float) -> Callable[[Exchange], bool]:
         """Return what says of one more exchange whether a share of the room for media still holds.
@@ -177,8 +181,15 @@ class Selection:
         return fits
 
     def _is_cut(self, index: int) -> bool:
-        """Say whether everything from `index` on, and nothing else, has events from its `first_seq` on."""
-        return index == 0 or self._exchanges[index - 1].seq < self._exchanges[index].first_seq
+        """Say whether everything from `index` on, and nothing else, has events from its `first_seq` on.
+
+        A message that came between a call and its result is none: what the answer still got would be parted from it.
+        """
+        return index == 0 or self._ends[index - 1] < self._exchanges[index].first_seq
+
+    def _cut_up_to(self, index: int) -> int:
+        """Return the last place up to `index` where no exchange is cut."""
+        return next(i for i in range(index, -1, -1) if self._is_cut(i))
 
     def _group(self, user: int | None) -> Sequence[Exchange]:
         if user is None:
@@ -199,4 +210,6 @@ class Selection:
 
 
 def _last_seq(exchange: Exchange) -> int:
+    if not exchange.calls:
+        return exchange.seq
     return max([exchange.seq, *(item.seq for item in exchange.items())])

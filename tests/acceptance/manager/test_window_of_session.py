@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from kipu.context.policy import WindowPolicy
 from kipu.events.boundary import ConsolidationEvent, GenericEvent, NoteEvent
 from kipu.events.content import ProviderMark
@@ -249,3 +251,23 @@ async def test_a_stored_event_that_does_not_validate_costs_only_itself(opener: O
     assert events[2].model_extra is not None
     assert "content" in events[2].model_extra["unreadable"]
     assert [message["content"] for message in await again.get_context_for_llm()] == ["before", "after"]
+
+
+@pytest.mark.parametrize("max_messages", [4, 6, 9])
+async def test_a_jump_parts_no_answer_that_a_message_came_into(opener: Opener, max_messages: int) -> None:
+    """No window begins between the calls and results of one answer because somebody spoke meanwhile (A2, A33)."""
+    policy = WindowPolicy(max_tokens=100_000, max_messages=max_messages, low_water=0.3)
+    session = await (await opener(policy=policy)).get_or_create("cli:p")
+    for number in range(8):
+        await session.add_event(UserMessageEvent(content=f"question {number}"))
+        async with session.turn() as turn:
+            await turn.add_event(ToolCallEvent(tool_name="read", tool_call_id=f"first_{number}", tool_input={}))
+            await session.add_event(UserMessageEvent(content=f"not so fast {number}"))
+            await turn.add_event(ToolCallEvent(tool_name="read", tool_call_id=f"second_{number}", tool_input={}))
+            for name in ("first", "second"):
+                gave = f"what {name} {number} gave"
+                await turn.add_event(ToolResultEvent(tool_call_id=f"{name}_{number}", result=gave))
+                rendering = await session.render("neutral")
+                assert [note for note in rendering.adjustments if note.kind == "orphan_dropped"] == []
+                assert gave in str(rendering.messages)
+            await turn.add_event(AgentMessageEvent(content="done"))
