@@ -48,6 +48,8 @@ class Window:
         policy: WindowPolicy,
         *,
         start_seq: int = 0,
+        recorded_at: int = 0,
+        users: Sequence[int] = (),
         instruction: Item | None = None,
         summary: Item | None = None,
         pinned: Sequence[Item] = (),
@@ -56,10 +58,10 @@ class Window:
         self.start_seq = start_seq
         self.last_seq = 0
         self.reload_from: int | None = None
-        self._boundaries = Boundaries(instruction, summary)
+        self._boundaries = Boundaries(instruction, summary, jumped_at=recorded_at)
         self._pinned = {item.seq: item for item in pinned}
-        self._anchor: tuple[int, ...] = ()  # user messages before the start that are kept
-        self._anchored_at = 0  # the event that said so
+        self._anchor = tuple(seq for seq in users if seq < start_seq)  # user messages before the start that are kept
+        self._anchored_at = recorded_at  # the event that said so
         self._items: list[Item] = []
         self._seen: set[int] = set()
         self._earlier: dict[int, Item] = {}  # events before the start that are needed in it

@@ -64,7 +64,9 @@ class LiveHistory:
         self.unrecorded_jump: dict[str, Any] | None = None
         self.window = Window(
             self._policy,
-            start_seq=head.window_seq,
+            start_seq=opened.start_seq,
+            recorded_at=opened.recorded_at,
+            users=opened.users,
             instruction=opened.instruction,
             summary=opened.summary,
             pinned=opened.pinned,

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from kipu.context.assembly import Assembly
+from kipu.context.boundary import recorded_start, recorded_users
 from kipu.context.item import Item
 from kipu.context.log_view import standing
 from kipu.context.policy import WindowPolicy
 from kipu.errors import InvalidEventError, SessionNotFoundError
-from kipu.events.boundary import RewindEvent
+from kipu.events.boundary import CompactionEvent, RewindEvent, SessionInitEvent
 from kipu.events.codec import decode, generic_event
-from kipu.events.conversation import UserMessageEvent
+from kipu.events.conversation import InstructionEvent, UserMessageEvent
 from kipu.events.event import SessionEvent
 from kipu.events.turn import TurnStartedEvent, TurnSteeredEvent
 from kipu.ports.head import Head
@@ -32,6 +33,9 @@ class Opened:
     head: Head
     reader: HistoryReader
     items: list[Item]  # ascending, the tail that the window needs
+    start_seq: int  # where the window starts before what came after the record is met
+    recorded_at: int  # the event that says so: what stands up to it has taken effect, what comes after is met again
+    users: tuple[int, ...]
     instruction: Item | None
     summary: Item | None
     pinned: list[Item]  # whole exchanges from before the tail
@@ -160,21 +164,54 @@ async def spans_of(store: EventStore, head: Head) -> list[Span]:
 async def load(store: EventStore, head: Head, *, policy: WindowPolicy) -> Opened:
     """Return what opening this session takes."""
     reader = await HistoryReader.of(store, head)
-    items = await _with_messages(reader, head, items=await _tail(reader, head, policy))
-    first = max(head.window_seq, items[0].seq if items else head.last_seq + 1)
-    anchors = await reader.at(seq for seq in (head.instruction_seq, head.compaction_seq) if seq > 0)
+    tail, is_whole = await _tail(reader, head, policy)
+    items = await _with_messages(reader, head, items=tail)
+    start, record = _start(tail, head) if is_whole else (tail[0].seq, None)
+    known = max(record.seq if record is not None else 0, start - 1)
     pinned: dict[int, Item] = {}
     for pin in head.pins:
-        if pin < first and not await is_undone_in(reader, pin, newest=head.rewind_seq, tip=head.last_seq):
+        if pin < start and not await is_undone_in(reader, pin, newest=head.rewind_seq, tip=head.last_seq):
             pinned.update(await exchange_at(reader, pin, policy=policy))
     return Opened(
         head=head,
         reader=reader,
         items=items,
-        instruction=anchors.get(head.instruction_seq),
-        summary=anchors.get(head.compaction_seq),
+        start_seq=start,
+        recorded_at=known,
+        users=(recorded_users(record.event) or ()) if record is not None else (),
+        instruction=await _anchor(reader, head.instruction_seq, until=known),
+        summary=await _anchor(reader, head.compaction_seq, until=known),
         pinned=[pinned[seq] for seq in sorted(pinned)],
     )
+
+
+def _start(tail: Sequence[Item], head: Head) -> tuple[int, Item | None]:
+    """Return where the window starts, and the event that recorded it, the newest where several say the same.
+
+    A rewind and the beginning of a fork take a start over: where its own record does not stand, they are it.
+    """
+    if not head.window_seq:
+        return 0, None
+    takes_over = None
+    for item in reversed(tail):
+        if recorded_start(item.event) == head.window_seq:
+            return head.window_seq, item
+        if takes_over is None and isinstance(item.event, RewindEvent | SessionInitEvent):
+            takes_over = item
+    return head.window_seq, takes_over
+
+
+async def _anchor(reader: HistoryReader, newest: int, *, until: int) -> Item | None:
+    """Return the instruction or summary that was in effect at `until`: a newer one takes effect when the window meets it."""
+    while newest > 0:
+        found = (await reader.at([newest])).get(newest)
+        if found is None:
+            return None
+        event = found.event
+        if newest <= until and not (isinstance(event, CompactionEvent) and not event.summary.strip()):
+            return found
+        newest = event.previous_seq if isinstance(event, InstructionEvent | CompactionEvent) else 0
+    return None
 
 
 async def _with_messages(reader: HistoryReader, head: Head, *, items: list[Item]) -> list[Item]:
@@ -219,13 +256,17 @@ async def is_undone_in(reader: HistoryReader, seq: int, *, newest: int, tip: int
     return False
 
 
-async def _tail(reader: HistoryReader, head: Head, policy: WindowPolicy) -> list[Item]:
-    """Return the newest items, back to the recorded window start or until the budget is well exceeded, undone ranges left out."""
+async def _tail(reader: HistoryReader, head: Head, policy: WindowPolicy) -> tuple[list[Item], bool]:
+    """Return the newest items, undone ranges left out, and whether they reach back to the recorded window start.
+
+    They do not where the budget is well exceeded before.
+    """
     newest_first: list[Item] = []
     until, tokens, messages = head.last_seq, 0, 0
     floor = max(0, head.window_seq - 1)
-    most = REPLAY_BUDGETS if head.window_seq else 1
-    while until > floor and tokens <= most * policy.max_tokens and messages <= most * policy.max_messages:
+    while until > floor:
+        if tokens > REPLAY_BUDGETS * policy.max_tokens or messages > REPLAY_BUDGETS * policy.max_messages:
+            return newest_first[::-1], False
         page = await reader.backwards(until=until, after=floor)
         if not page:
             break
@@ -236,6 +277,6 @@ async def _tail(reader: HistoryReader, head: Head, policy: WindowPolicy) -> list
             until = item.seq - 1
             if isinstance(item.event, RewindEvent):
                 until = min(until, item.event.to_seq)
-            tokens += item.tokens
+            tokens += min(item.tokens, policy.text_tokens)
             messages += item.tokens > 0
-    return newest_first[::-1]
+    return newest_first[::-1], True

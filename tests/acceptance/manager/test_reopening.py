@@ -112,3 +112,32 @@ async def test_a_full_history_of_many_pages_has_every_event_once(opener: Opener)
     assert [event.seq for event in await session.get_full_history()] == list(range(1, 602))
     assert [stored.seq async for stored in session.records()] == list(range(1, 602))
     assert [event.seq for event in await session.get_recent_events(400)] == list(range(202, 602))
+
+
+async def test_a_summary_has_taken_effect_for_whoever_opens_the_session_next(opener: Opener) -> None:
+    """What it stands for is not shown beside it, whether or not anything was said since: live, opened anew, forked (B33, C11)."""
+    session = await (await opener(policy=ENDLESS)).get_or_create("cli:p")
+    for number in range(8):
+        await exchange(session, number)
+    kept = session.history.window.cut(keep_share=0.000_000_1)
+    assert kept is not None
+    await session.add_event(CompactionEvent(from_seq=1, to_seq=kept - 1, first_kept_seq=kept, summary="they met"))
+    again = await (await opener(policy=ENDLESS)).open(session.session_id)
+    for one in (session, again, await session.fork(), await again.fork()):
+        assert "they met" in str(await shown(one))
+        assert "question 5" not in str(await shown(one))
+        assert await shown(one) == await shown(session)
+
+
+async def test_an_empty_summary_changes_nothing_after_opening(opener: Opener) -> None:
+    """A summary without a word is none, live and opened anew; the one before it stays (C11, B33)."""
+    session = await (await opener(policy=ENDLESS)).get_or_create("cli:p")
+    for number in range(4):
+        await exchange(session, number)
+    await session.add_event(CompactionEvent(from_seq=1, to_seq=5, first_kept_seq=6, summary="they met"))
+    await exchange(session, 4)
+    await session.add_event(CompactionEvent(from_seq=6, to_seq=9, first_kept_seq=10, summary=" "))
+    await exchange(session, 5)
+    again = await (await opener(policy=ENDLESS)).open(session.session_id)
+    assert "they met" in str(await shown(session))
+    assert await shown(again) == await shown(session)
