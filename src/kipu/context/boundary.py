@@ -32,6 +32,10 @@ class Boundaries:
     next_instruction: Item | None = None
     next_summary: Item | None = None
     consolidated_seq: int = 0
+    pinned_at: int = (
+        0  # `pins_then` are those that were in effect then, wherever they were made: no rewind takes one back
+    )
+    pins_then: frozenset[int] = frozenset()
     pins: set[int] = field(default_factory=set)
     earlier_pins: dict[int, bool] = field(default_factory=dict)  # of events before the start, asked for since the jump
 
@@ -39,7 +43,7 @@ class Boundaries:
         """Drop what waits, before all events are met again."""
         self.first_instruction = self.next_instruction = self.next_summary = None
         self.consolidated_seq = 0
-        self.pins.clear()
+        self.pins = set(self.pins_then)
         self.earlier_pins.clear()
 
     @property
@@ -60,17 +64,18 @@ class Boundaries:
                 self.next_summary = item
         elif isinstance(event, ConsolidationEvent):
             self.consolidated_seq = max(self.consolidated_seq, event.to_seq)
+        elif item.seq <= self.pinned_at:
+            return
         elif isinstance(event, EventPinnedEvent):
-            self._pin(event, is_new=item.seq > self.jumped_at, start_seq=start_seq)
+            self._pin(event, start_seq=start_seq)
         elif isinstance(event, ToolResultEvent) and event.pinned:
             self.pins.add(item.seq)
 
-    def _pin(self, event: EventPinnedEvent, *, is_new: bool, start_seq: int) -> None:
+    def _pin(self, event: EventPinnedEvent, *, start_seq: int) -> None:
         for seq in event.seqs:
             if seq < start_seq:
-                if is_new:
-                    self.earlier_pins[seq] = event.on
-            elif event.on:
+                self.earlier_pins[seq] = event.on
+            if event.on:
                 self.pins.add(seq)
             else:
                 self.pins.discard(seq)
@@ -93,15 +98,18 @@ class Boundaries:
         self.first_instruction = self.next_instruction = self.next_summary = None
         self.earlier_pins.clear()
         self.jumped_at = max(self.jumped_at, at_seq)
+        self.pinned_at = max(self.pinned_at, at_seq)
+        self.pins_then = frozenset(self.pins)
 
-    def pinned_items(self, exchanges: Sequence[Exchange], *, before_seq: int) -> list[Item]:
-        """Return the items of pinned exchanges that a jump to `before_seq` would leave behind."""
-        return [
-            item
+    def left_behind(self, exchanges: Sequence[Exchange], *, start_seq: int) -> dict[int, list[Item]]:
+        """Return what is pinned of what a jump to `start_seq` leaves behind, each with the items of its exchange."""
+        return {
+            item.seq: exchange.items()
             for exchange in exchanges
-            if exchange.seq < before_seq and self.is_pinned(exchange)
+            if exchange.seq < start_seq and exchange.kind != "late" and self.is_pinned(exchange)
             for item in exchange.items()
-        ]
+            if item.seq in self.pins and item.seq < start_seq
+        }
 
     def is_pinned(self, exchange: Exchange) -> bool:
         """Say whether any event of the exchange is pinned: a pin keeps its whole exchange (B36)."""

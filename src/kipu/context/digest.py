@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 from kipu.context.canonical import list_digest
 from kipu.context.item import Item
+from kipu.context.log_view import standing
 from kipu.context.neutral import Message
 from kipu.context.policy import WindowPolicy
 from kipu.context.rendering import RENDERER_VERSION, Rendering
+from kipu.context.retention import is_queued, pinned_exchange, takes
 from kipu.context.window import Window
 from kipu.errors import InvalidQueryError
 from kipu.events.conversation import ModelCallEvent
@@ -51,6 +53,8 @@ def replay(items: Iterable[Item], call: ModelCallEvent) -> Replay:
         known[item.seq] = item
         window.extend([item])
         window.extend(known[seq] for seq in window.missing if seq in known)
+        for pin in window.missing_pins:
+            window.bring(pin, _exchange_of(pin, list(known.values()), window=window))
     window.extend([Item(call.seq, call, 0)])
     # Whatever waited for a jump had taken effect when the model was called.
     window.jump(window.start_seq)
@@ -61,3 +65,12 @@ def replay(items: Iterable[Item], call: ModelCallEvent) -> Replay:
     digest = window_digest(rendering.messages)
     recorded = record.get("digest")
     return Replay(rendering, digest, digest == recorded if isinstance(recorded, str) else None)
+
+
+def _exchange_of(pin: int, items: Sequence[Item], *, window: Window) -> list[Item]:
+    """Return the exchange of an event that was pinned when the window was past it; a message that nobody took is in none."""
+    stands = standing(items)
+    pinned = [item for item in stands if item.seq == pin]
+    if not pinned or not is_queued(pinned[0]):
+        return pinned_exchange(pin, stands, policy=window.policy) if pinned else []
+    return pinned if any(takes(item, pin) and item.seq < window.start_seq for item in stands) else []

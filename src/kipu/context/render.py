@@ -23,14 +23,14 @@ def build_window(
     media: Mapping[str, bytes] | None = None,
     instruction: Item | None = None,
     summary: Item | None = None,
-    pinned: Sequence[Item] = (),
+    pinned: Mapping[int, Sequence[Item]] | None = None,
 ) -> Rendering:
     """Return what a model is shown of these events: a pure function, the same as a `Window` that they were added to one by one.
 
     Raises:
         InvalidQueryError: there is no such target.
     """
-    window = Window(policy, start_seq=start_seq, instruction=instruction, summary=summary, pinned=pinned)
+    window = Window(policy, start_seq=start_seq, instruction=instruction, summary=summary, pinned=pinned or {})
     window.extend(items)
     fit(window)
     return window.messages(target, provider=provider, model=model, media=media)

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from kipu.context.adjustment import Adjustment
 from kipu.context.assembly import Assembly
-from kipu.context.exchange import Exchange
 from kipu.context.item import Item
 from kipu.context.policy import WindowPolicy
 from kipu.events.conversation import UserMessageEvent
@@ -18,6 +17,11 @@ def is_queued(item: Item) -> bool:
     return type(item.event) is UserMessageEvent and item.event.queued
 
 
+def takes(item: Item, message: int) -> bool:
+    """Say whether an event took a queued message into the conversation."""
+    return isinstance(item.event, TurnStartedEvent | TurnSteeredEvent) and message in item.event.consumes
+
+
 def still_needed(items: Mapping[int, Item], dropped: Iterable[Item], *, anchor: Collection[int]) -> dict[int, Item]:
     """Return the items before the start that may still be shown: kept user messages, and messages that nobody consumed."""
     consumed: set[int] = set()
@@ -27,25 +31,22 @@ def still_needed(items: Mapping[int, Item], dropped: Iterable[Item], *, anchor: 
     return {seq: item for seq, item in items.items() if seq in anchor or (is_queued(item) and seq not in consumed)}
 
 
-def change_pins(
-    pinned: dict[int, Item],
-    wanted: Mapping[int, bool],
-    *,
-    exchanges: Sequence[Exchange],
-    found: Mapping[int, Item],
-    anchor: Collection[int],
-) -> None:
-    """Apply to `pinned` what was pinned and unpinned of the events before the start since the last jump."""
-    for exchange in exchanges:
-        items = exchange.items()
-        if any(wanted.get(item.seq) is False for item in items):
-            for item in items:
-                pinned.pop(item.seq, None)
-    if any(wanted.values()):
-        # What was handed over from before the start came with a pin, as part of its exchange, but for the messages that wait
-        # and those that a jump kept.
-        came = {seq: item for seq, item in found.items() if not is_queued(item) and seq not in anchor}
-        pinned.update(came | {seq: item for seq, item in found.items() if wanted.get(seq)})
+def pinned_exchange(seq: int, items: Sequence[Item], *, policy: WindowPolicy) -> list[Item]:
+    """Return the items of the exchange that event `seq` is in, put together as a window does it; none where it is in none.
+
+    `items` are what stands around it. What people and models said beside it is not pinned with it, and results are found
+    behind a message that came between. A result that came too late for its call is none: apart from it, it answers nothing.
+    """
+    # Each message that a turn took parts what came before from what came after, whether or not it is among the items.
+    taken = {
+        s for item in items if isinstance(item.event, TurnStartedEvent | TurnSteeredEvent) for s in item.event.consumes
+    }
+    assembly = Assembly(policy, arrivals={s: Item(s, UserMessageEvent(content=""), 0) for s in taken}, settled=())
+    for item in items:
+        if not is_queued(item):
+            assembly.add(item)
+    whole = (exchange.items() for exchange in assembly.exchanges if exchange.kind != "late")
+    return next((found for found in whole if any(item.seq == seq for item in found)), [])
 
 
 def limit_pins(assembly: Assembly, policy: WindowPolicy) -> None:

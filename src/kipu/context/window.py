@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from kipu.context.item import Item
 from kipu.context.log_view import standing, undone_anchor, undone_ranges
 from kipu.context.policy import WindowPolicy
 from kipu.context.rendering import Rendering
-from kipu.context.retention import change_pins, is_queued, limit_pins, still_needed
+from kipu.context.retention import is_queued, limit_pins, still_needed
 from kipu.context.selection import Room, Selection
 from kipu.context.shape import Reader
 from kipu.context.view import WindowView
@@ -33,6 +33,7 @@ from kipu.session.branch import is_undone
 _SAID = frozenset({UserMessageEvent, AgentMessageEvent, ToolCallEvent, ToolResultEvent})
 """The types of event that are part of the conversation, and nothing else unless they are pinned: most of a log."""
 _TAKING = (TurnStartedEvent, TurnSteeredEvent)
+_NOTHING: Mapping[int, Sequence[Item]] = {}
 
 
 class Window:
@@ -52,14 +53,23 @@ class Window:
         users: Sequence[int] = (),
         instruction: Item | None = None,
         summary: Item | None = None,
-        pinned: Sequence[Item] = (),
+        pinned: Mapping[int, Sequence[Item]] = _NOTHING,
+        pins: Collection[int] = (),
+        pinned_at: int = 0,
     ) -> None:
         self.policy = policy
         self.start_seq = start_seq
         self.last_seq = 0
         self.reload_from: int | None = None
-        self._boundaries = Boundaries(instruction, summary, jumped_at=recorded_at)
-        self._pinned = {item.seq: item for item in pinned}
+        self._boundaries = Boundaries(
+            instruction,
+            summary,
+            jumped_at=recorded_at,
+            pinned_at=max(pinned_at, recorded_at),
+            pins_then=frozenset(pins).union(pinned),
+        )
+        self._pinned = dict(pinned)  # each pin before the start with its exchange
+        self._brought: dict[int, Sequence[Item]] = {}  # those asked for since the last jump
         self._anchor = tuple(seq for seq in users if seq < start_seq)  # user messages before the start that are kept
         self._anchored_at = recorded_at  # the event that said so
         self._items: list[Item] = []
@@ -108,12 +118,11 @@ class Window:
                 self._settled.update(item.event.seqs)
         self._assembly = Assembly(self.policy, arrivals=self._arrivals, settled=self._settled)
         self._boundaries.forget()
-        pins = [
-            item for seq, item in sorted(self._pinned.items()) if seq < self.start_seq and not is_undone(seq, ranges)
-        ]
+        pinned = {item.seq: item for items in self._pinned.values() for item in items}
+        pins = [item for seq, item in sorted(pinned.items()) if seq < self.start_seq and not is_undone(seq, ranges)]
         self._assembly.add_apart(pins)
         limit_pins(self._assembly, self.policy)
-        before = {**self._pinned, **self._earlier}  # after opening, a kept message may be at hand for being pinned
+        before = {**pinned, **self._earlier}  # after opening, a kept message may be at hand for being pinned
         kept = [before[seq] for seq in self._anchor if seq in before and not is_undone(seq, ranges)]
         self._assembly.add_apart(kept)
         self._apart = len(self._assembly.exchanges)
@@ -306,24 +315,21 @@ class Window:
         exchanges = self._assembly.exchanges
         dropped = [item for item in self._items if item.seq < start_seq]
         users = self._users_before(start_seq) if users is None else users
-        kept = self._anchor
         self._anchor = tuple(seq for seq in users if seq < start_seq)
         self._anchored_at = at_seq
-        for item in self._boundaries.pinned_items([*self._lead, *exchanges[self._apart :]], before_seq=start_seq):
-            self._pinned[item.seq] = item
-        change_pins(
-            self._pinned,
-            self._boundaries.earlier_pins,
-            exchanges=exchanges[: self._apart],
-            found=self._earlier,
-            anchor=kept,
-        )
+        self._pinned.update(self._boundaries.left_behind([*self._lead, *exchanges[self._apart :]], start_seq=start_seq))
+        for seq, on in self._boundaries.earlier_pins.items():
+            if not on:
+                self._pinned.pop(seq, None)
+            elif self._brought.get(seq):
+                self._pinned[seq] = self._brought[seq]
+        self._brought.clear()
         self._earlier.update({item.seq: item for item in dropped})
         self._earlier = still_needed(self._earlier, dropped, anchor=self._anchor)
         self._boundaries.take_effect(at_seq=at_seq)
         self.start_seq = start_seq
         self._items = [item for item in self._items if item.seq >= start_seq]
-        self._seen = {item.seq for item in self._items}.union(self._earlier, self._pinned)
+        self._seen = {item.seq for item in self._items}.union(self._earlier)
 
     # Reading
 
@@ -341,15 +347,23 @@ class Window:
     def missing(self) -> tuple[int, ...]:
         """Return the seqs before the start that the window needs and was not given: `extend` takes them at any time.
 
-        They are messages that a turn in the window consumed, user messages that a jump kept, and events pinned since.
+        They are messages that a turn in the window consumed, and user messages that a jump kept.
         """
-        if not (self._assembly.missing or self._anchor or self._boundaries.earlier_pins):
+        if not (self._assembly.missing or self._anchor):
             return ()
-        wanted = (self._assembly.missing - self._settled).union(
-            self._anchor, (s for s, on in self._boundaries.earlier_pins.items() if on)
-        )
+        wanted = (self._assembly.missing - self._settled).union(self._anchor)
         known = self._earlier.keys() | self._pinned.keys()
         return tuple(sorted(seq for seq in wanted if 0 < seq < self.start_seq and seq not in known))
+
+    @property
+    def missing_pins(self) -> tuple[int, ...]:
+        """Return the events before the start that were pinned since it, and whose exchanges were not given: `bring` takes them."""
+        earlier = self._boundaries.earlier_pins
+        return tuple(sorted(seq for seq, on in earlier.items() if on and seq not in self._brought)) if earlier else ()
+
+    def bring(self, pin: int, exchange: Sequence[Item]) -> None:
+        """Take in the exchange of an event that was pinned; the next jump shows it. It is empty where nothing is to be shown."""
+        self._brought[pin] = exchange
 
     def messages(
         self,

@@ -12,9 +12,10 @@ from kipu.context.policy import WindowPolicy
 from kipu.context.window import Window
 from kipu.errors import SessionNotFoundError
 from kipu.events.boundary import ForkDetachedEvent, NoteEvent, RewindEvent
-from kipu.events.conversation import ModelCallEvent, UserMessageEvent
+from kipu.events.conversation import ModelCallEvent
 from kipu.events.event import SessionEvent
-from kipu.manager.loader import PAGE, exchange_at, item_of, load
+from kipu.manager.loader import PAGE, item_of, load
+from kipu.manager.pins import shown_of_pin
 from kipu.ports.head import Head, head_from_json, head_to_json
 from kipu.ports.store import EventStore
 from kipu.session.fold import fold_event
@@ -69,11 +70,14 @@ class LiveHistory:
             users=opened.users,
             instruction=opened.instruction,
             summary=opened.summary,
+            pins=opened.pins,
+            pinned_at=opened.pinned_at,
             pinned=opened.pinned,
         )
         self._waiting = deque(opened.items)
         self._sought: set[int] = set()
         self._stale = False
+        self._recorded_at = opened.recorded_at
         self._grow()
         await self.settle()
 
@@ -167,11 +171,12 @@ class LiveHistory:
                 return
             missing = self._missing()
             found = await self.reader.at(missing)
-            for seq in [seq for seq, item in found.items() if not isinstance(item.event, UserMessageEvent)]:
-                del found[seq]  # no message that is missing: it was pinned, and a pin keeps its whole exchange (B36)
-                found.update(await exchange_at(self.reader, seq, policy=self._policy))
             self._sought.update(missing)
             self.window.extend(found[seq] for seq in sorted(found))
+            start = self.window.start_seq
+            for pin in self.window.missing_pins:
+                exchange = await shown_of_pin(self.reader, pin, head=self.head, start_seq=start, policy=self._policy)
+                self.window.bring(pin, exchange)
             self._grow()
 
     def _missing(self) -> list[int]:
@@ -193,11 +198,14 @@ class LiveHistory:
             self.window.extend([item])
             if records_window(item.event):
                 self.unrecorded_jump = None
-            if self._missing():
+            if self._missing() or self.window.missing_pins:
                 # Whether it jumps depends on what is missing: this one is looked at again when that was read.
                 self._waiting.appendleft(item)
                 return
-            self._judge()
+            if (
+                item.seq >= self._recorded_at
+            ):  # before it, the window has not jumped: that was another one, with other pins
+                self._judge()
         self._forget()
 
     def _jumps_nowhere(self) -> bool:

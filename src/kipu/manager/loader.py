@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from kipu.context.assembly import Assembly
 from kipu.context.boundary import recorded_start, recorded_users
 from kipu.context.item import Item
-from kipu.context.log_view import standing
 from kipu.context.policy import WindowPolicy
 from kipu.errors import InvalidEventError, SessionNotFoundError
 from kipu.events.boundary import CompactionEvent, RewindEvent, SessionInitEvent
 from kipu.events.codec import decode, generic_event
-from kipu.events.conversation import InstructionEvent, UserMessageEvent
+from kipu.events.conversation import InstructionEvent
 from kipu.events.event import SessionEvent
 from kipu.events.turn import TurnStartedEvent, TurnSteeredEvent
+from kipu.manager.pins import pins_at, shown_of_pin
 from kipu.ports.head import Head
 from kipu.ports.store import EventStore, StoredEvent
 from kipu.session.branch import Span, lineage
@@ -38,7 +37,9 @@ class Opened:
     users: tuple[int, ...]
     instruction: Item | None
     summary: Item | None
-    pinned: list[Item]  # whole exchanges from before the tail
+    pins: frozenset[int]  # those in effect at `pinned_at`
+    pinned_at: int
+    pinned: dict[int, list[Item]]  # those from before the start that are shown, with their exchanges
 
 
 def item_of(stored: StoredEvent) -> Item:
@@ -168,10 +169,12 @@ async def load(store: EventStore, head: Head, *, policy: WindowPolicy) -> Opened
     items = await _with_messages(reader, head, items=tail)
     start, record = _start(tail, head) if is_whole else (tail[0].seq, None)
     known = max(record.seq if record is not None else 0, start - 1)
-    pinned: dict[int, Item] = {}
-    for pin in head.pins:
-        if pin < start and not await is_undone_in(reader, pin, newest=head.rewind_seq, tip=head.last_seq):
-            pinned.update(await exchange_at(reader, pin, policy=policy))
+    pinned_at, pins = pins_at(tail, head, known=known)
+    pinned = {
+        pin: await shown_of_pin(reader, pin, head=head, start_seq=start, policy=policy)
+        for pin in sorted(pins)
+        if pin < start
+    }
     return Opened(
         head=head,
         reader=reader,
@@ -181,7 +184,9 @@ async def load(store: EventStore, head: Head, *, policy: WindowPolicy) -> Opened
         users=(recorded_users(record.event) or ()) if record is not None else (),
         instruction=await _anchor(reader, head.instruction_seq, until=known),
         summary=await _anchor(reader, head.compaction_seq, until=known),
-        pinned=[pinned[seq] for seq in sorted(pinned)],
+        pins=pins,
+        pinned_at=pinned_at,
+        pinned={pin: exchange for pin, exchange in pinned.items() if exchange},
     )
 
 
@@ -224,52 +229,21 @@ async def _with_messages(reader: HistoryReader, head: Head, *, items: list[Item]
     return sorted([*items, *found.values()]) if found else items
 
 
-async def exchange_at(reader: HistoryReader, seq: int, *, policy: WindowPolicy) -> dict[int, Item]:
-    """Return the items of the exchange that an event is in, put together as a window does it; none where it is in none.
-
-    What people and models said beside it is not pinned with it, and results are found behind a message that came between.
-    """
-    before = await reader.backwards(until=seq)
-    if not before or before[0].seq != seq:
-        return {}
-    if isinstance(before[0].event, UserMessageEvent):
-        return {seq: before[0]}
-    assembly = Assembly(policy, arrivals={}, settled=())
-    for item in standing([*before[::-1], *await reader.forwards(after=seq)]):
-        assembly.add(item)
-    whole = (exchange.items() for exchange in assembly.exchanges)
-    found: list[Item] = next((items for items in whole if any(item.seq == seq for item in items)), [])
-    return {item.seq: item for item in found}
-
-
-async def is_undone_in(reader: HistoryReader, seq: int, *, newest: int, tip: int) -> bool:
-    """Follow the chain of rewinds from the newest back: each leads to what stood before its point."""
-    while newest > seq:
-        found = (await reader.at([newest])).get(newest)
-        if found is None or not isinstance(found.event, RewindEvent):
-            return False
-        if newest <= tip:
-            tip = found.event.to_seq
-            if tip < seq:
-                return True
-        newest = found.event.previous_seq
-    return False
-
-
 async def _tail(reader: HistoryReader, head: Head, policy: WindowPolicy) -> tuple[list[Item], bool]:
     """Return the newest items, undone ranges left out, and whether they reach back to the recorded window start.
 
     They do not where the budget is well exceeded before.
     """
     newest_first: list[Item] = []
-    until, tokens, messages = head.last_seq, 0, 0
+    until, filled = head.last_seq, (0.0, 0.0)
     floor = max(0, head.window_seq - 1)
     while until > floor:
-        if tokens > REPLAY_BUDGETS * policy.max_tokens or messages > REPLAY_BUDGETS * policy.max_messages:
+        if max(filled) > REPLAY_BUDGETS:
             return newest_first[::-1], False
         page = await reader.backwards(until=until, after=floor)
         if not page:
             break
+        known = len(newest_first)
         for item in page:
             if item.seq > until:
                 continue
@@ -277,6 +251,14 @@ async def _tail(reader: HistoryReader, head: Head, policy: WindowPolicy) -> tupl
             until = item.seq - 1
             if isinstance(item.event, RewindEvent):
                 until = min(until, item.event.to_seq)
-            tokens += min(item.tokens, policy.text_tokens)
-            messages += item.tokens > 0
+        tokens, messages = budgets_filled(newest_first[known:], policy)
+        filled = (filled[0] + tokens, filled[1] + messages)
     return newest_first[::-1], True
+
+
+def budgets_filled(items: Sequence[Item], policy: WindowPolicy) -> tuple[float, float]:
+    """Return how many windows the items fill with tokens, at the most that one shows of each, and how many with messages."""
+    limit = policy.text_tokens
+    tokens = sum([min(item.tokens, limit) for item in items])
+    messages = sum([item.tokens > 0 for item in items])
+    return tokens / max(1, policy.max_tokens), messages / max(1, policy.max_messages)

@@ -10,7 +10,8 @@ from kipu.events.conversation import ToolCallEvent, ToolResultEvent, UserMessage
 from kipu.events.event import SessionEvent
 from kipu.events.turn import MessageSettledEvent, TurnFinishedEvent, TurnStartedEvent, TurnSteeredEvent
 from kipu.manager.anchors import anchors_at
-from kipu.manager.loader import PAGE, is_undone_in
+from kipu.manager.loader import PAGE
+from kipu.manager.pins import is_undone_in
 from kipu.ports.principal import Principal
 from kipu.session.branch import visible
 

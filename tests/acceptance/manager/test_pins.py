@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from kipu.context.digest import replay as replay_items
+from kipu.context.item import Item
 from kipu.context.policy import WindowPolicy
 from kipu.events.boundary import EventPinnedEvent
 from kipu.events.conversation import AgentMessageEvent, ToolCallEvent, ToolResultEvent, UserMessageEvent
+from kipu.events.boundary import CompactionEvent
+from kipu.events.conversation import AgentMessageEvent, ModelCallEvent, ToolCallEvent, ToolResultEvent, UserMessageEvent
+from kipu.events.turn import MessageSettledEvent
 from kipu.manager.session import Session
+from kipu.runtime.turns.shown_window import model_calls, replay, window_record
 from tests.acceptance.manager.conftest import Opener
 from tests.acceptance.manager.test_window_of_session import exchange, shown
 
@@ -142,3 +148,149 @@ async def test_a_pin_taken_back_and_given_again_at_once_holds_after_a_restart(op
     again = await (await opener(policy=POLICY)).open(session.session_id)
     assert again.head.pins == (asked.seq,)
     assert await shown(again) == live
+async def same_after_opening(session: Session, opener: Opener) -> str:
+    """Return what is shown, live and opened anew."""
+    live = await shown(session)
+    assert await shown(await (await opener(policy=POLICY)).open(session.session_id)) == live
+    return str(live)
+
+
+async def test_a_pin_made_in_a_turn_that_was_undone_holds_after_opening(opener: Opener) -> None:
+    """No rewind takes a pin back: what stands is kept when its time has passed, whoever opens the session meanwhile (B36, B33)."""
+    session = await (await opener(policy=POLICY)).get_or_create("cli:p")
+    await exchange(session, 0)
+    await exchange(session, 1)
+    await session.pin(4)
+    await session.rewind()
+    other = await (await opener(policy=POLICY)).open(session.session_id)
+    for number in range(2, 14):
+        await exchange(other, number)
+    assert other.history.window.start_seq > 14
+    assert "'n': 0}" in await same_after_opening(other, opener)
+    assert "'n': 0}" in str(await shown(session))
+
+
+async def test_an_unpin_in_a_turn_that_was_undone_holds_after_opening(opener: Opener) -> None:
+    """What was unpinned is not kept, though the turn in which somebody did so was undone (B36, B33)."""
+    session = await (await opener(policy=POLICY)).get_or_create("cli:p")
+    await exchange(session, 0)
+    await session.pin(4)
+    await exchange(session, 1)
+    await session.pin(4, on=False)
+    await session.rewind()
+    for number in range(2, 14):
+        await exchange(session, number)
+    assert "'n': 0}" not in await same_after_opening(session, opener)
+
+
+@pytest.mark.parametrize("end", ["waits", "settled", "consumed"])
+async def test_a_pinned_message_that_waits_is_shown_where_a_turn_takes_it(opener: Opener, end: str) -> None:
+    """A pin shows no message that nobody took; taken, it stands with its turn, and stays when that is over (B36, C12, B33)."""
+    session = await (await opener(policy=POLICY)).get_or_create("cli:p")
+    message = await session.add_event(UserMessageEvent(content="in good time", queued=True))
+    await exchange(session, 0)
+    await session.pin(message.seq)
+    for number in range(1, 12):
+        await exchange(session, number)
+    assert session.head.window_seq > message.seq
+    assert "in good time" not in await same_after_opening(session, opener)
+    if end == "consumed":
+        async with session.turn() as turn:
+            await turn.add_event(AgentMessageEvent(content="now"))
+        texts = [message["content"][0].get("text") for message in await shown(session)]
+        assert texts[-2:] == ["in good time", "now"]
+    elif end == "settled":
+        await session.add_event(MessageSettledEvent(seqs=[message.seq], reason="cancelled"))
+    for number in range(12, 24):
+        await same_after_opening(session, opener)
+        await exchange(session, number)
+    assert ("in good time" in await same_after_opening(session, opener)) == (end == "consumed")
+
+
+async def test_a_waiting_message_pinned_when_the_window_is_past_it_is_not_shown(opener: Opener) -> None:
+    """Pinned long after it arrived, a message is shown once it was taken, not before (B36, C12, B33)."""
+    session = await (await opener(policy=POLICY)).get_or_create("cli:p")
+    message = await session.add_event(UserMessageEvent(content="in good time", queued=True))
+    for number in range(12):
+        await exchange(session, number)
+    await session.pin(message.seq)
+    assert "in good time" not in await same_after_opening(session, opener)
+    async with session.turn() as turn:
+        await turn.add_event(AgentMessageEvent(content="now"))
+    for number in range(12, 24):
+        await exchange(session, number)
+    assert "in good time" in await same_after_opening(session, opener)
+
+
+async def test_what_is_pinned_one_after_the_other_is_shown_alike_after_opening(opener: Opener) -> None:
+    """Several pins of events before the window, and some taken back, with and without anything said between (B36, B33)."""
+    session = await (await opener(policy=POLICY)).get_or_create("cli:p")
+    calls = await work(session, calls=6)
+    for number in range(12):
+        await exchange(session, number)
+    for pin in (calls[0], calls[1], calls[3]):
+        await session.pin(pin)
+        await same_after_opening(session, opener)
+    await session.pin(calls[0], on=False)
+    await same_after_opening(session, opener)
+    await session.add_event(UserMessageEvent(content="on"))
+    text = await same_after_opening(session, opener)
+    assert [f"result {number}" in text for number in range(4)] == [False, True, False, True]
+
+
+async def test_an_exchange_stays_while_any_of_it_is_pinned(opener: Opener) -> None:
+    """A call and its result are pinned both: taking one pin back leaves the exchange to the other, until it goes too (B36, B33)."""
+    session = await (await opener(policy=POLICY)).get_or_create("cli:p")
+    await exchange(session, 0)
+    await session.pin(3, 4)
+    for number in range(1, 12):
+        await exchange(session, number)
+    await session.pin(3, on=False)
+    assert "'n': 0}" in await same_after_opening(session, opener)
+    await session.pin(4, on=False)
+    assert "'n': 0}" not in await same_after_opening(session, opener)
+
+
+async def test_an_undone_event_is_not_shown_for_being_pinned_later(opener: Opener) -> None:
+    """Pinning what a rewind took back shows it to nobody (C11, B36, B33)."""
+    session = await (await opener(policy=POLICY)).get_or_create("cli:p")
+    await exchange(session, 0)
+    secret = await session.add_event(UserMessageEvent(content="take that back"))
+    await session.rewind()
+    for number in range(1, 12):
+        await exchange(session, number)
+    await session.pin(secret.seq)
+    assert "take that back" not in await same_after_opening(session, opener)
+
+
+async def test_an_old_pin_and_a_summary_are_shown_alike_after_opening(opener: Opener) -> None:
+    """What was pinned long ago stands beside the summary at once, and after a restart (B36, C11, B33)."""
+    session = await (await opener(policy=POLICY)).get_or_create("cli:p")
+    for number in range(14):
+        await exchange(session, number)
+    await session.pin(4)
+    await same_after_opening(session, opener)
+    kept = session.history.window.cut(keep_share=0.3)
+    assert kept is not None
+    await session.add_event(CompactionEvent(from_seq=1, to_seq=kept - 1, first_kept_seq=kept, summary="they met"))
+    for text in (await same_after_opening(session, opener), str(await shown(await session.fork()))):
+        assert "they met" in text
+        assert "'n': 0}" in text
+        assert "question 10" not in text
+
+
+async def test_a_call_with_a_pin_from_before_its_window_is_replayed_from_the_log(opener: Opener) -> None:
+    """What a model was shown of a call that was pinned late is found again, with its result, in the events alone (C6, B36)."""
+    manager = await opener(policy=POLICY)
+    session = await manager.get_or_create("cli:p")
+    for number in range(12):
+        await exchange(session, number)
+    await session.pin(3)
+    async with session.turn() as turn:
+        rendering = await session.render("neutral")
+        record = window_record(rendering, session.history, provider="p", model="m")
+        await turn.add_event(ModelCallEvent(model="m", window=record))
+    (call,) = await model_calls(session)
+    events = await session.get_full_history()
+    assert replay_items([Item(event.seq, event, 10) for event in events], call).matches
+    assert (await replay(session, call, store=manager.store)).matches

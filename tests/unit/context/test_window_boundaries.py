@@ -139,11 +139,11 @@ def test_a_pin_taken_back_before_the_jump_keeps_nothing() -> None:
 def test_a_settled_message_is_not_shown_though_it_is_pinned() -> None:
     """A pin keeps what was said in the conversation; a message that was settled never was (B36, C12)."""
     pinned = Item(2, UserMessageEvent(seq=2, content="never mind"), 10)
-    window = Window(WindowPolicy(), start_seq=10, pinned=[pinned])
+    window = Window(WindowPolicy(), start_seq=10, pinned={2: [pinned]})
     assert len(window.messages().messages) == 1
     window.extend([Item(10, MessageSettledEvent(seq=10, seqs=[2], reason="cancelled"), 0)])
     window.extend([Item(11, UserMessageEvent(seq=11, content="hello"), 10)])
-    again = Window(WindowPolicy(), start_seq=10, pinned=[pinned])
+    again = Window(WindowPolicy(), start_seq=10, pinned={2: [pinned]})
     again.extend([Item(11, UserMessageEvent(seq=11, content="hello"), 10)])
     again.extend([Item(10, MessageSettledEvent(seq=10, seqs=[2], reason="cancelled"), 0)])
     for shown in (window, again):
