@@ -14,7 +14,7 @@ from kipu.errors import SessionNotFoundError
 from kipu.events.boundary import ForkDetachedEvent, NoteEvent, RewindEvent
 from kipu.events.conversation import ModelCallEvent
 from kipu.events.event import SessionEvent
-from kipu.manager.loader import PAGE, item_of, load
+from kipu.manager.loader import PAGE, REPLAY_BUDGETS, budgets_filled, item_of, load
 from kipu.manager.pins import shown_of_pin
 from kipu.ports.head import Head, head_from_json, head_to_json
 from kipu.ports.store import EventStore
@@ -156,6 +156,9 @@ class LiveHistory:
         self._waiting.extend(items)
         for item in items:
             self._stale = self._stale or isinstance(item.event, RewindEvent | ForkDetachedEvent)
+        # Whoever opens the session next does not read so much at once, and finds its window by what is read.
+        if len(items) > 1 and max(budgets_filled(items, self._policy)) > REPLAY_BUDGETS - 2:
+            self._stale = True
         self._grow()
 
     @property

@@ -141,3 +141,12 @@ async def test_an_empty_summary_changes_nothing_after_opening(opener: Opener) ->
     again = await (await opener(policy=ENDLESS)).open(session.session_id)
     assert "they met" in str(await shown(session))
     assert await shown(again) == await shown(session)
+
+
+async def test_a_flood_in_one_batch_is_shown_alike_after_opening(opener: Opener) -> None:
+    """Where one append brings more than opening reads, the window is the one that opening makes of it (B33, C10)."""
+    session = await (await opener(policy=SMALL)).get_or_create("cli:p")
+    await exchange(session, 0)
+    await session.add_events([UserMessageEvent(content="w " * (number * 37 % 50)) for number in range(900)])
+    again = await (await opener(policy=SMALL)).open(session.session_id)
+    assert await shown(again) == await shown(session)
