@@ -249,6 +249,13 @@ class Window:
         index = selection.low_water(after_seq=self._boundaries.consolidated_seq) or selection.within_newest_turn()
         return exchanges[index].first_seq if index else None
 
+    def tokens_before(self, start_seq: int) -> int:
+        """Return what a summary that goes on at `start_seq` would stand for, the summary before it included."""
+        summary = self._boundaries.summary
+        exchanges = self._assembly.exchanges[self._apart :]
+        earlier = sum(exchange.tokens for exchange in exchanges if exchange.seq < start_seq)
+        return earlier + (summary.tokens if summary is not None else 0)
+
     def _is_over(self) -> bool:
         room, assembly = self._room, self._assembly
         tokens, message_count = self._view.totals(assembly.exchanges)

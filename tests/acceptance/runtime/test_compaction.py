@@ -179,9 +179,24 @@ async def test_without_a_model_the_summary_is_extracted() -> None:
     """A model that is no AI is not asked: what was asked and touched is listed by rules."""
     async with await open_manager("memory://", policy=SMALL) as manager:
         session = await manager.get_or_create("test:1")
-        await talk(session, 12)
+        await talk(session, 24)
         model = ScriptedModelClient([])
         event = await Compaction(session, model).now()
         assert "question 0" in event.summary
         assert "no model was asked" in event.summary
         assert model.requests == []
+
+
+@pytest.mark.parametrize("ai", [True, False])
+async def test_a_short_session_is_not_made_longer_by_its_summary(ai: bool) -> None:
+    """Where the summary would take more of the window than what it stands for, whoever asked is told, and nothing changes (A61)."""
+    async with await open_manager("memory://") as manager:
+        session = await manager.get_or_create("test:1")
+        await session.add_events([UserMessageEvent(content="hello"), AgentMessageEvent(content="hello to you")])
+        await session.add_event(AgentMessageEvent(content="what is it about?"))
+        before, log = await session.get_context_for_llm("neutral"), await session.get_full_history()
+        model = chatty("They said hello to each other, and then hello again. " * 5) if ai else ScriptedModelClient([])
+        with pytest.raises(InputError, match="too little history"):
+            await Compaction(session, model).now()
+        assert await session.get_full_history() == log
+        assert await session.get_context_for_llm("neutral") == before

@@ -125,6 +125,10 @@ class Compaction:
         event = await self._summarised()
         if event is None:
             raise InputError(reason="there is too little history to summarise")
+        if EstimateCounter().count(event.summary) >= self._session.history.window.tokens_before(event.first_kept_seq):
+            raise InputError(
+                reason="there is too little history to summarise: its summary would take more of the window"
+            )
         async with self._session.holding():
             while True:
                 await self._session.refresh()
