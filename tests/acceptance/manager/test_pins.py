@@ -7,9 +7,7 @@ import pytest
 from kipu.context.digest import replay as replay_items
 from kipu.context.item import Item
 from kipu.context.policy import WindowPolicy
-from kipu.events.boundary import EventPinnedEvent
-from kipu.events.conversation import AgentMessageEvent, ToolCallEvent, ToolResultEvent, UserMessageEvent
-from kipu.events.boundary import CompactionEvent
+from kipu.events.boundary import CompactionEvent, EventPinnedEvent
 from kipu.events.conversation import AgentMessageEvent, ModelCallEvent, ToolCallEvent, ToolResultEvent, UserMessageEvent
 from kipu.events.turn import MessageSettledEvent
 from kipu.manager.session import Session
@@ -148,6 +146,8 @@ async def test_a_pin_taken_back_and_given_again_at_once_holds_after_a_restart(op
     again = await (await opener(policy=POLICY)).open(session.session_id)
     assert again.head.pins == (asked.seq,)
     assert await shown(again) == live
+
+
 async def same_after_opening(session: Session, opener: Opener) -> str:
     """Return what is shown, live and opened anew."""
     live = await shown(session)

@@ -170,6 +170,8 @@ async def test_what_never_ended_in_a_segment_that_is_not_the_last_is_reported_wh
         assert await texts(store) == ["begin", *"1234"]
         found = [(each.reason, each.where, each.offset, each.length) for each in await store.verify("one")]
         assert found == [("torn", "one/000001.jsonl", size, 14)]
+
+
 @pytest.mark.parametrize("content", [b"\n", b"\n\n"])
 async def test_log_of_blank_lines_may_be_begun(tmp_path: Path, content: bytes) -> None:
     """Lines without a record are no session: nothing is appended to it, and it begins as a new one does (JL-7, JL-15)."""
