@@ -150,3 +150,17 @@ async def test_a_flood_in_one_batch_is_shown_alike_after_opening(opener: Opener)
     await session.add_events([UserMessageEvent(content="w " * (number * 37 % 50)) for number in range(900)])
     again = await (await opener(policy=SMALL)).open(session.session_id)
     assert await shown(again) == await shown(session)
+
+
+async def test_opening_reads_nothing_of_what_was_undone(opener: Opener) -> None:
+    """However much a rewind took back, whoever opens the session reads a page of it at most, and shows none (C10, C11)."""
+    session = await (await opener(policy=ENDLESS)).get_or_create("cli:p")
+    await exchange(session, 0)
+    await session.add_events([UserMessageEvent(content=f"taken back {number}") for number in range(900)])
+    await session.rewind(5)
+    other = await opener(policy=ENDLESS)
+    store = other.store = CountingStore(other.store)
+    again = await other.open(session.session_id)
+    assert store.given < 400
+    assert "question 0" in str(await shown(again))
+    assert "taken back" not in str(await shown(again))
