@@ -32,9 +32,8 @@ class Boundaries:
     next_instruction: Item | None = None
     next_summary: Item | None = None
     consolidated_seq: int = 0
-    pinned_at: int = (
-        0  # `pins_then` are those that were in effect then, wherever they were made: no rewind takes one back
-    )
+    # The pins in effect at an event, wherever they were made: no rewind takes one back.
+    pinned_at: int = 0
     pins_then: frozenset[int] = frozenset()
     pins: set[int] = field(default_factory=set)
     earlier_pins: dict[int, bool] = field(default_factory=dict)  # of events before the start, asked for since the jump

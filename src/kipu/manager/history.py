@@ -205,9 +205,7 @@ class LiveHistory:
                 # Whether it jumps depends on what is missing: this one is looked at again when that was read.
                 self._waiting.appendleft(item)
                 return
-            if (
-                item.seq >= self._recorded_at
-            ):  # before it, the window has not jumped: that was another one, with other pins
+            if item.seq >= self._recorded_at:  # what jumped before it was another window, with other pins
                 self._judge()
         self._forget()
 
