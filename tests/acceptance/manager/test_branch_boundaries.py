@@ -8,7 +8,7 @@ import pytest
 
 from kipu.errors import InputError
 from kipu.events.boundary import ConsolidationEvent
-from kipu.events.conversation import AgentMessageEvent, UserMessageEvent
+from kipu.events.conversation import AgentMessageEvent, InstructionEvent, UserMessageEvent
 from kipu.manager.manager import SessionManager
 from kipu.manager.session import Session
 from tests.acceptance.manager.conftest import Opener
@@ -147,3 +147,18 @@ async def test_a_message_that_arrived_in_an_undone_turn_is_told_once_it_is_consu
         assert [message["content"] for message in await one.get_context_for_llm()] == ["two", "to two"]
         assert [message["content"] for message in await one.get_history()] == ["two", "to two"]
         assert [message["content"] for message in one.messages] == ["two", "to two"]
+
+
+async def test_a_fork_from_a_point_that_was_undone_has_its_instruction(manager: SessionManager) -> None:
+    """Where the way back was forgotten with a rewind, a fork still begins with the instruction that was in effect (C11)."""
+    session = await manager.get_or_create("cli:p")
+    await exchange(session, 0)
+    await session.add_event(InstructionEvent(content="be brief"))
+    await exchange(session, 1)
+    point = session.history.last_seq
+    await session.rewind(5)
+    await exchange(session, 2)
+    fork = await session.fork(point)
+    assert "be brief" in str(await shown(fork))
+    assert "question 1" in str(await shown(fork))
+    assert "be brief" not in str(await shown(await session.fork()))
