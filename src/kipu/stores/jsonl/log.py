@@ -21,6 +21,7 @@ from kipu.stores.jsonl.medium import PRIVATE_FILE, make_folder, remove_file, syn
 from kipu.stores.jsonl.quarantine import keep_aside
 from kipu.stores.jsonl.scan import OFFSETS_KEPT, KeyPlace, LogScan, Place, scan_segment
 from kipu.stores.jsonl.segment import SegmentReader, segment_name, segment_number
+from kipu.stores.jsonl.unsynced import Unsynced
 
 ERASING = "erasing"  # in a session's folder while it is being erased
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
@@ -64,6 +65,8 @@ class SessionLog:
         self.scan: LogScan | None = None  # the last scan that was not trivial, for bindings
         self.foreign = False  # others' lines were read that this process has not put on the medium
         self.unsynced = 0
+        self._acknowledged: Unsynced | None = None  # what of that was promised to somebody
+        self._is_doubtful = False  # a sync failed: what a later one says of it would mean nothing
         self.offsets: Offsets = deque(maxlen=OFFSETS_KEPT)
         self._fd = -1
         self._next = ""
@@ -256,9 +259,12 @@ class SessionLog:
     def prepare(self, *, at: Callable[[], str], segment_bytes: int, sync: bool) -> None:
         """Make the end of the last segment one that can be appended to. The caller holds the lock and has refreshed.
 
-        A torn tail goes to quarantine first, so that the next line does not glue to it.
+        A torn tail goes to quarantine first, so that the next line does not glue to it. While the medium does not take what was
+        acknowledged before, nothing more is.
         """
         view = self.known
+        if self._acknowledged is not None and not self._is_plain_sync_enough(self._acknowledged):
+            self.sync_written()
         clean, self._clean = self._clean, False
         if view.segments and not clean:
             self.ensure_handle()
@@ -310,6 +316,8 @@ class SessionLog:
             os.fsync(self._fd)
 
     def _begin_segment(self, view: LogView, *, sync: bool) -> None:
+        if self._acknowledged is not None:
+            self.sync_written()  # no later event may be on the medium without the earlier ones
         number = view.segment + 1
         fd = os.open(self.path(number), _APPEND | os.O_CREAT | os.O_EXCL, PRIVATE_FILE)
         try:
@@ -344,24 +352,47 @@ class SessionLog:
         try:
             os.fdatasync(self._fd)
         except BaseException:
+            self._is_doubtful = True
             self.cut_back()
             self.close_handle()
             if self._cut is None:
                 self.view = None
             raise
         self.foreign = False
-        self.unsynced = 0
+        self._settle()
 
     def sync_written(self) -> None:
-        """Put what a buffering store has written on the medium. Does not take back what was acknowledged."""
-        if self._fd >= 0:
-            try:
+        """Put what a buffering store has written on the medium. Does not take back what was acknowledged.
+
+        Raises: OSError, after which it is to be done again; BlockingIOError where somebody holds the lock that takes.
+        """
+        waiting = self._acknowledged
+        if waiting is None:
+            self._settle()
+        elif self.lock.is_mine or self._is_plain_sync_enough(waiting):
+            self._sync_acknowledged(waiting)
+        else:
+            with self.lock.held(wait_s=0):
+                self._sync_acknowledged(waiting)
+
+    def _sync_acknowledged(self, waiting: Unsynced) -> None:
+        try:
+            if self._is_plain_sync_enough(waiting):
                 os.fdatasync(self._fd)
-            except BaseException:
-                self.close_handle()
-                self.view = None
-                raise
-        self.unsynced = 0
+            else:
+                waiting.write_again()
+        except BaseException:
+            self._is_doubtful = True
+            self.close_handle()
+            self.view = None
+            raise
+        self._settle()
+
+    def _is_plain_sync_enough(self, waiting: Unsynced) -> bool:
+        return self._fd >= 0 and waiting.path == self._path and not self._is_doubtful
+
+    def _settle(self) -> None:
+        self.unsynced, self._acknowledged, self._is_doubtful = 0, None, False
 
     def cut_back(self) -> None:
         """Remove what was written and not kept, now or, where that fails, before the next append."""
@@ -377,7 +408,11 @@ class SessionLog:
         self.offsets.extend((seq, place.offset) for seq, place in new[-OFFSETS_KEPT:])
         if view.table is not None:
             view.table.extend(new)
-        self.view = view._replace(size=view.size + written, row=row)
+        end = view.size + written
+        self.view = view._replace(size=end, row=row)
+        if self.unsynced:
+            start = view.size if self._acknowledged is None else self._acknowledged.start
+            self._acknowledged = Unsynced(self._path, view.inode, start, end)
 
     def close_handle(self) -> None:
         """Close the segment that is written."""

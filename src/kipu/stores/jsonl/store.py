@@ -200,7 +200,10 @@ class JsonlStore(MovingEvents):
     def _committed(self, types: AbstractSet[str]) -> None:
         self._announcer.announce(types)
         self._index_soon()
-        if self._settings.durability == "buffered" and self._timer is None and self._shelf.dirty_logs():
+        self._sync_soon()
+
+    def _sync_soon(self) -> None:
+        if self._settings.durability == "buffered" and not (self._closed or self._timer) and self._shelf.dirty_logs():
             self._timer = asyncio.get_running_loop().call_later(BUFFER_S, self._sync_later)
 
     def _index_soon(self) -> None:
@@ -217,9 +220,10 @@ class JsonlStore(MovingEvents):
     def _sync_later(self) -> None:
         self._timer = None
         for opened in self._shelf.dirty_logs():
-            # What fails here ends the handle; the next append of that session says so.
+            # What fails here is tried again, by the clock and by the session's next append, which says so.
             with suppress(OSError):
                 opened.log.sync_written()
+        self._sync_soon()
 
     # -- reading ---------------------------------------------------------------------------------------------------------
 
@@ -478,7 +482,7 @@ class JsonlStore(MovingEvents):
         await self._queue.drain()
         if self._timer is not None:
             self._timer.cancel()
-            self._sync_later()
+        self._sync_later()
         if self._index_timer is not None:
             self._index_timer.cancel()
         self._queue.close()
