@@ -234,8 +234,7 @@ class Committer:
             if job.future is not None and not job.future.done():
                 job.future.set_result(None)
         self._tell(happened)
-        if self._unsynced and self._durability == "buffered" and self._timer is None and not self._closing:
-            self._timer = asyncio.get_running_loop().call_later(BUFFERED_S, self._sync_soon)
+        self._sync_by_clock()
         self._rest()
 
     def _tell(self, happened: list[Job[Any]]) -> None:
@@ -394,14 +393,23 @@ class Committer:
         self._timer = None
         if self._unsynced and not self._closing:
             self._syncing = asyncio.get_running_loop().run_in_executor(self._thread, self._sync_log)
+            self._syncing.add_done_callback(lambda _: self._sync_by_clock())
+
+    def _sync_by_clock(self) -> None:
+        if self._unsynced and self._durability == "buffered" and self._timer is None and not self._closing:
+            self._timer = asyncio.get_running_loop().call_later(BUFFERED_S, self._sync_soon)
 
     def _sync_log(self) -> None:
-        """Sync what was handed to the operating system."""
+        """Sync what was handed to the operating system; where that failed before, by a new log, and until it is done."""
+        waiting, self._unsynced = self._unsynced, 0
         try:
+            if self._suspect:
+                self._renew_log()
+                return
             if self._wal_handle < 0:
                 # Unlike the database's, the log's handles carry no locks that closing one would drop.
                 self._wal_handle = os.open(self._connection.filename_wal, os.O_RDWR | os.O_CLOEXEC)
-            self._unsynced = 0
             os.fdatasync(self._wal_handle)
-        except OSError:
+        except (OSError, apsw.Error, StoreUnavailableError):
             self._suspect = True
+            self._unsynced += waiting

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 from pathlib import Path
 
@@ -103,6 +104,37 @@ async def test_a_buffered_append_is_synced_within_a_second(tmp_path: Path, monke
         await asyncio.wait_for(synced.wait(), timeout=20)
         assert loop.time() - started_s >= 0.1
         monkeypatch.undo()
+
+
+async def test_a_sync_by_the_clock_that_failed_is_made_up_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An event that nothing follows is written once more after a failed sync, which a later one would pass over (SQ-6, B53)."""
+    monkeypatch.setattr("kipu.stores.sqlite.committer.BUFFERED_S", 0.05)
+    failed = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def failing(handle: int) -> None:
+        loop.call_soon_threadsafe(failed.set)
+        raise OSError(errno.EIO, "the medium does not take it")
+
+    async with opened(tmp_path, durability="buffered") as store:
+        await begin(store)
+        monkeypatch.setattr(os, "fdatasync", failing)
+        await store.append("one", [record("alone")])
+        async with asyncio.timeout(20):
+            await failed.wait()
+            while not _database_holds(tmp_path / "store.db", "alone"):  # noqa: ASYNC110 - nobody tells when it is written
+                await asyncio.sleep(0.02)
+
+
+def _database_holds(path: Path, text: str) -> bool:
+    """Return whether an event is in the database itself, whatever its log holds."""
+    reader = apsw.Connection(f"file:{path}?immutable=1", flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+    try:
+        return any(text.encode() in body for (body,) in reader.execute("SELECT body FROM events"))
+    except apsw.Error:  # in the middle of being written
+        return False
+    finally:
+        reader.close()
 
 
 async def test_closing_syncs_what_a_buffer_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
