@@ -234,7 +234,8 @@ class Window:
     def cut(self, *, keep_share: float) -> int | None:
         """Return the seq from which on at most `keep_share` of every bound is in use, None where nothing lies before it.
 
-        A summary of what lies before it may stand in its place: no exchange is cut, and none that is open is left behind.
+        Where everything is within the share already, it is a place within the newest turn: somebody asked for less. A summary
+        of what lies before may stand in its place: no exchange is cut, and none that is open is left behind.
         """
         exchanges = self._assembly.exchanges[self._apart :]
         if not exchanges:
