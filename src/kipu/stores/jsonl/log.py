@@ -350,6 +350,8 @@ class SessionLog:
     def sync(self) -> None:
         """Put everything written on the medium. A failure ends the handle: what a later sync says would mean nothing."""
         try:
+            if self._is_doubtful and self._acknowledged is not None:
+                self._acknowledged.write_again()
             os.fdatasync(self._fd)
         except BaseException:
             self._is_doubtful = True
@@ -368,8 +370,8 @@ class SessionLog:
         """
         waiting = self._acknowledged
         if waiting is None:
-            self._settle()
-        elif self.lock.is_mine or self._is_plain_sync_enough(waiting):
+            return  # what a commit has written and not kept yet is that one's to sync
+        if self.lock.is_mine or self._is_plain_sync_enough(waiting):
             self._sync_acknowledged(waiting)
         else:
             with self.lock.held(wait_s=0):
@@ -386,7 +388,8 @@ class SessionLog:
             self.close_handle()
             self.view = None
             raise
-        self._settle()
+        if self._acknowledged is waiting:  # a commit in another thread may have added to it meanwhile
+            self._settle()
 
     def _is_plain_sync_enough(self, waiting: Unsynced) -> bool:
         return self._fd >= 0 and waiting.path == self._path and not self._is_doubtful
@@ -396,6 +399,8 @@ class SessionLog:
 
     def cut_back(self) -> None:
         """Remove what was written and not kept, now or, where that fails, before the next append."""
+        if self._acknowledged is None:
+            self.unsynced = 0
         try:
             os.ftruncate(self._fd, self.known.size)
         except OSError:

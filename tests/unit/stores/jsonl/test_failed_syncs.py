@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import threading
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -130,3 +131,35 @@ async def test_a_full_segment_is_on_the_medium_before_the_next_one_begins(tmp_pa
         await store.append("one", [record("next")])
         assert log_of(tmp_path, segment=2).exists()
         assert system.lacks(log_of(tmp_path)) == 0
+
+
+async def test_the_clock_forgets_nothing_of_a_commit_under_way(
+    tmp_path: Path, system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is written while the clock syncs is synced by its next tick, though the commit ended after this one (JL-13, B53)."""
+    monkeypatch.setattr("kipu.stores.jsonl.store.BUFFER_S", 2.0)
+    monkeypatch.setattr("kipu.stores.jsonl.queue.QUICK_S", 0.0)  # commits are in a thread
+    loop, halfway, goes_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+    main, syncs = threading.get_ident(), os.fdatasync
+
+    def slow(fd: int) -> None:
+        if threading.get_ident() != main:
+            loop.call_soon_threadsafe(halfway.set)
+            goes_on.wait(WAIT_S)
+        syncs(fd)
+
+    async with opened(tmp_path, durability="buffered") as store, asyncio.timeout(2 * WAIT_S):
+        for session_id in ("one", "two", "three"):
+            await begin(store, session_id)
+            await store.append(session_id, [record("urgent", urgent=True)])
+        await fill(store, 1, "three")
+        monkeypatch.setattr(os, "fdatasync", slow)
+        urgent = store.append("one", [record("urgent", urgent=True)])
+        both = asyncio.gather(urgent, store.append("two", [record("buffered")]))
+        await halfway.wait()
+        system.synced.clear()
+        await system.synced.wait()  # by the clock: the commit is held up
+        goes_on.set()
+        await both
+        while system.lacks(log_of(tmp_path, "two")):  # noqa: ASYNC110 - nobody tells which file was synced
+            await asyncio.sleep(0.02)
