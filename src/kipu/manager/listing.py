@@ -26,7 +26,7 @@ async def list_heads(store: EventStore, query: SessionQuery, *, principal: Princ
     statuses = query.statuses or LISTED_STATUSES
     page = await store.list(replace(query, tenant=principal.tenant, visible_to=visible_to, statuses=statuses))
     keeps_own = (query.key or query.key_prefix or "").startswith(OWN_CHANNEL)
-    shown = (head for head in page.items if may(principal, Verb.READ, head=head) and (keeps_own or not _is_own(head)))
+    shown = [head for head in page.items if may(principal, Verb.READ, head=head) and (keeps_own or not _is_own(head))]
     return replace(page, items=tuple(shown))
 
 

@@ -132,6 +132,8 @@ def head_of_row(known: JsonObject) -> Head:
     A list reads a hundred of these: fields are put in place at once (1 µs; the constructor takes 7), and those that a row
     does not have are found in the class, where a dataclass keeps its defaults.
     """
+    if "session_id" not in known:
+        raise KeyError("session_id")
     head = Head.__new__(Head)
     _SET(head, "__dict__", known)
     if "metadata" not in known:

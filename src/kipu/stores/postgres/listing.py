@@ -8,10 +8,11 @@ from typing import Any, TypeAlias
 import orjson
 
 from kipu.errors import InvalidQueryError
-from kipu.ports.head import Head, head_of_row
+from kipu.ports.head import Head
 from kipu.ports.owner import Liveness
 from kipu.ports.store import Page, SessionQuery
 from kipu.stores.head_columns import TAG_FENCE
+from kipu.stores.listed_heads import listed_head, listed_heads
 from kipu.stores.paging import check_order, decode_cursor, encode_cursor, page_size
 from kipu.stores.postgres.database import Database
 from kipu.stores.postgres.heads import filter_text, sql, storable
@@ -38,29 +39,21 @@ async def page(database: Database, query: SessionQuery) -> Page[Head]:
     more = len(rows) > limit
     del rows[limit:]
     cursor = encode_cursor(rows[-1][2], rows[-1][0]) if more else None
-    return Page(tuple(_listed(row[0], row[1]) for row in rows), cursor)
+    return Page(tuple(listed_heads(rows)), cursor)
 
 
 async def runnable(database: Database, liveness: Liveness, *, now: str, limit: int) -> list[Head]:
     """Return heads with work that is due and without a live lease, those due longest first."""
     limit = page_size(limit)
-    found = [_listed(*row) for row in await database.rows(sql(FREE, database), (now, now, limit))]
+    found = listed_heads(await database.rows(sql(FREE, database), (now, now, limit)))
     dead: dict[str, bool] = {}
     for session_id, data, owner in await database.rows(sql(HELD, database), (now, now, _MOST_HELD)):
         if owner not in dead:
             dead[owner] = liveness.is_dead(owner)
         if dead[owner]:
-            found.append(_listed(session_id, data))
+            found.append(listed_head(session_id, data))
     found.sort(key=lambda head: (head.due_at or "", head.last_event_at, head.session_id))
     return found[:limit]
-
-
-def _listed(session_id: str, data: str) -> Head:
-    """Return the head of a row for a list; one that cannot be read is listed by its id, never hidden."""
-    try:
-        return head_of_row(orjson.loads(data))
-    except (AttributeError, LookupError, TypeError, ValueError):
-        return Head(session_id, title="(unreadable: run kipu verify)", status="unreadable")
 
 
 def head_statement(query: SessionQuery, *, limit: int) -> tuple[str, tuple[Any, ...]]:

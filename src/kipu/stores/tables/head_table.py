@@ -12,10 +12,11 @@ import apsw
 import orjson
 
 from kipu.errors import StoreCorruptError
-from kipu.ports.head import Head, head_of_row
+from kipu.ports.head import Head
 from kipu.ports.owner import Liveness
 from kipu.ports.store import Page, SessionQuery
 from kipu.stores.head_columns import COLUMNS, columns_of
+from kipu.stores.listed_heads import listed_head, listed_heads
 from kipu.stores.paging import encode_cursor, page_size
 from kipu.stores.tables import member_table
 from kipu.stores.tables.head_query import head_statement
@@ -26,7 +27,7 @@ _DUE = """
 SELECT session_id, data, crc, lease_owner, lease_until FROM heads WHERE due_at IS NOT NULL AND due_at <= ?
 ORDER BY due_at, json_extract(data, '$.last_event_at'), session_id
 """
-# The name under which a store may keep a text of its own in a row; heads do not know it.
+# The name under which a store may keep a text of its own in a row: no field of a head, and whoever lists skips it.
 OWN_NOTE = "log"
 
 
@@ -85,7 +86,7 @@ def page(connection: apsw.Connection, query: SessionQuery) -> Page[Head]:
     more = len(rows) > limit
     del rows[limit:]
     cursor = encode_cursor(rows[-1][2], rows[-1][0]) if more else None
-    return Page(tuple(listed(row[0], row[1]) for row in rows), cursor)
+    return Page(tuple(listed_heads(rows)), cursor)
 
 
 def runnable(connection: apsw.Connection, liveness: Liveness, *, now: str, limit: int) -> list[Head]:
@@ -99,7 +100,7 @@ def runnable(connection: apsw.Connection, liveness: Liveness, *, now: str, limit
                 dead[owner] = liveness.is_dead(owner)
             if not dead[owner]:
                 continue
-        found.append(listed(session_id, data))
+        found.append(listed_head(session_id, data))
         if len(found) == limit:
             break
     return found
@@ -109,16 +110,6 @@ def session_ids(connection: apsw.Connection) -> Iterator[str]:
     """Yield the id of every session."""
     for row in connection.execute("SELECT session_id FROM heads ORDER BY id").fetchall():
         yield str(row[0])
-
-
-def listed(session_id: str, data: str) -> Head:
-    """Return the head of a row for a list; one that cannot be read is listed by its id, never hidden (situation 73)."""
-    try:
-        row = orjson.loads(data)
-        row.pop(OWN_NOTE, None)
-        return head_of_row(row)
-    except (AttributeError, LookupError, TypeError, ValueError):
-        return Head(session_id, title="(unreadable: run kipu verify)", status="unreadable")
 
 
 def _checked(session_id: str, data: str, crc: int, *, store: str) -> dict[str, Any]:

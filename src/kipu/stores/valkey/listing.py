@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import orjson
-
-from kipu.ports.head import Head, head_of_row
+from kipu.ports.head import Head
 from kipu.ports.owner import Liveness
 from kipu.ports.store import Page, SessionQuery
+from kipu.stores.listed_heads import listed_head
 from kipu.stores.paging import check_order, decode_cursor, encode_cursor, page_size
 from kipu.stores.valkey.key_names import KeyNames
 from kipu.stores.valkey.places import EVERY, FENCE, ORDERS, member, metadata_name, metadata_token, token
@@ -46,7 +45,7 @@ async def page(server: Server, query: SessionQuery, *, keys: KeyNames) -> Page[H
     more = len(found) > limit
     del found[limit:]
     cursor = encode_cursor(*_place(found[-1][0])) if more else None
-    return Page(tuple(_listed(_place(one)[1], data) for one, data in found), cursor)
+    return Page(tuple(listed_head(_place(one)[1], data) for one, data in found), cursor)
 
 
 def _place(one: str) -> tuple[str, str]:
@@ -117,14 +116,6 @@ def _bounds(query: SessionQuery) -> tuple[str, str]:
     return f"({max(lows)}" if lows else "-", f"({min(highs)}" if highs else "+"
 
 
-def _listed(session_id: str, data: bytes) -> Head:
-    """Return the head of a row for a list; one that cannot be read is listed by its id, never hidden."""
-    try:
-        return head_of_row(orjson.loads(data))
-    except (AttributeError, LookupError, TypeError, ValueError):
-        return Head(session_id, title="(unreadable: run kipu verify)", status="unreadable")
-
-
 # ---- work ------------------------------------------------------------------------------------------------------------
 
 
@@ -133,18 +124,18 @@ async def runnable(server: Server, keys: KeyNames, *, liveness: Liveness, now: s
     limit = page_size(limit)
     end = f"({now}{_AFTER_EQUAL}"
     free = await _work(server, keys, keys.due, "-", end, most=limit)
-    found = [_listed(session_id, data) for _, session_id, data in free]
+    found = [listed_head(session_id, data) for _, session_id, data in free]
     low = "-"
     while rows := await _work(server, keys, keys.held, low, end, most=_MOST_HELD):  # whose leases are over
-        found += [_listed(session_id, data) for _, session_id, data in rows]
+        found += [listed_head(session_id, data) for _, session_id, data in rows]
         low = f"({rows[-1][0]}"
     dead: dict[str, bool] = {}
     for one, session_id, data in await _work(server, keys, keys.held, f"[{now}{_AFTER_EQUAL}", "+", most=_MOST_HELD):
-        owner = _listed(session_id, data).lease_owner or ""
+        owner = listed_head(session_id, data).lease_owner or ""
         if owner not in dead:
             dead[owner] = bool(one) and liveness.is_dead(owner)
         if dead[owner]:
-            found.append(_listed(session_id, data))
+            found.append(listed_head(session_id, data))
     due = [head for head in found if head.due_at is not None and head.due_at <= now]
     due.sort(key=lambda head: (head.due_at or "", head.last_event_at, head.session_id))
     return due[:limit]

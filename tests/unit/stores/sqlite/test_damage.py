@@ -72,6 +72,33 @@ async def test_a_changed_head_is_an_error_and_still_listed(tmp_path: Path) -> No
         assert [(d.reason, d.where) for d in await store.verify("one")] == [("checksum", "heads")]
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        "",
+        "{",
+        "null",
+        "7",
+        "[1]",
+        '"one"',
+        "{}",
+        '{"session_id": "one", "pins": 1}',
+        '{"session_id": "a"}, {"session_id": "b"}',
+    ],
+)
+async def test_a_head_that_is_none_hides_no_other(tmp_path: Path, data: str) -> None:
+    """Whatever stands in a head's place, its session is listed by its id and the others as they are (SQ-16, A50, situation 73)."""
+    async with opened(tmp_path) as store:
+        for session_id in ("before", "one", "past"):
+            await begin(store, session_id)
+        whole = {head.session_id: head for head in (await store.list(SessionQuery())).items}
+    _change(tmp_path, f"UPDATE heads SET data = '{data}' WHERE session_id = 'one'")
+    async with opened(tmp_path) as store:
+        listed = {head.session_id: head for head in (await store.list(SessionQuery())).items}
+    assert listed.pop("one").status == "unreadable"
+    assert listed == {"before": whole["before"], "past": whole["past"]}
+
+
 async def test_a_changed_blob_is_reported(tmp_path: Path) -> None:
     """A blob whose bytes are not those of its digest is reported (SQ-15)."""
     async with opened(tmp_path) as store:
