@@ -172,7 +172,7 @@ class Assembly:
         return (
             current.message is None
             and current.open_calls == len(current.calls)
-            and self.exchanges[-1] is current
+            and self._is_newest(current)
             and item.event.turn_id is not None
             and item.event.turn_id == current.turn_id
         )
@@ -208,12 +208,16 @@ class Assembly:
     def _joins(self, current: Exchange, item: Item) -> bool:
         """Say whether a call belongs to the answer before it: nothing was answered or said since, or calls are still open."""
         turn, other = current.turn_id, item.event.turn_id
-        adjacent = self.exchanges[-1] is current
+        adjacent = self._is_newest(current)
         if not current.calls:
             return adjacent and (turn == other or turn is None or other is None)
         if not current.open_calls:
             return False
         return turn == other and (adjacent or turn is not None)
+
+    def _is_newest(self, current: Exchange) -> bool:
+        """Say whether nothing was said since; a late result does not count, which is shown or not by where the window starts."""
+        return next(exchange for exchange in reversed(self.exchanges) if exchange.kind != "late") is current
 
     def _take_early(self, item: Item) -> Item | None:
         event = item.event

@@ -7,7 +7,7 @@ import pytest
 from kipu.context.digest import replay as replay_items
 from kipu.context.item import Item
 from kipu.context.policy import WindowPolicy
-from kipu.events.boundary import CompactionEvent, EventPinnedEvent
+from kipu.events.boundary import CompactionEvent, EventPinnedEvent, NoteEvent
 from kipu.events.conversation import AgentMessageEvent, ModelCallEvent, ToolCallEvent, ToolResultEvent, UserMessageEvent
 from kipu.events.turn import MessageSettledEvent
 from kipu.manager.session import Session
@@ -294,3 +294,28 @@ async def test_a_call_with_a_pin_from_before_its_window_is_replayed_from_the_log
     events = await session.get_full_history()
     assert replay_items([Item(event.seq, event, 10) for event in events], call).matches
     assert (await replay(session, call, store=manager.store)).matches
+
+
+@pytest.mark.parametrize("notes", [0, 300])
+@pytest.mark.parametrize("exchanges", [0, 8])
+async def test_a_pinned_answer_has_its_calls_though_a_late_result_came_between(
+    opener: Opener, exchanges: int, notes: int
+) -> None:
+    """However long ago the result's own call was, and whether it is still shown, the answer is the same one (B36, B33)."""
+    session = await (await opener(policy=POLICY)).get_or_create("cli:p")
+    await session.add_event(UserMessageEvent(content="work"))
+    await session.add_event(ToolCallEvent(tool_name="read", tool_call_id="slow", tool_input={}))
+    await session.add_event(AgentMessageEvent(content="it takes its time"))
+    for number in range(exchanges):
+        await exchange(session, number)
+    await session.add_events([NoteEvent(kind="app", data={"n": number}) for number in range(notes)])
+    await session.add_event(UserMessageEvent(content="meanwhile"))
+    answer = await session.add_event(AgentMessageEvent(content="I look"))
+    await session.add_event(ToolResultEvent(tool_call_id="slow", result="late"))
+    await session.add_event(ToolCallEvent(tool_name="read", tool_call_id="next", tool_input={}))
+    await session.add_event(ToolResultEvent(tool_call_id="next", result="found"))
+    await session.pin(answer.seq)
+    for number in range(12):
+        await exchange(session, number)
+    assert session.history.window.start_seq > answer.seq + 3
+    assert "found" in await same_after_opening(session, opener)
