@@ -246,6 +246,48 @@ def test_sealed_reasoning_goes_to_its_maker_only() -> None:
         assert [adjustment.kind for adjustment in other.adjustments] == ["reasoning_dropped"]
 
 
+_SEALED: dict[str, Any] = {"type": "reasoning", "id": "rs_1", "encrypted_content": "c2VhbA=="}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    "opaque",
+    [
+        {"thought_signature": "no base64!"},
+        {"thought_signature": "x"},
+        {**_SEALED, "id": "1"},
+        {**_SEALED, "id": "rs 1"},
+        {**_SEALED, "id": "rs_" + "1" * 64},
+        {**_SEALED, "summary": 7},
+    ],
+)
+def test_no_seal_makes_a_window_that_its_maker_refuses(opaque: Any, target: str) -> None:
+    """A program may keep anything as a model's opaque reasoning: what its provider could not have made is not sent (C7)."""
+    mark = ProviderMark(name="p", model="m", opaque=opaque)
+    items = log_of(user(), answer("42", provider=mark), call("A", provider=mark), result("A"), user("why?"))
+    shown = build_window(items, target=target, provider="p", model="m")
+    assert _complaints(shown) == []
+    assert "42" in str(shown.messages)
+
+
+@pytest.mark.parametrize("signature", ["c2ln", "-_-_", "c2lnbg"])
+def test_a_signature_in_either_alphabet_goes_back_to_its_maker(signature: str) -> None:
+    """Base64 as JSON mappings write it has two alphabets, and padding or none (C7, C28)."""
+    mark = ProviderMark(name="p", model="m", opaque={"thought_signature": signature})
+    shown = build_window(log_of(user(), answer("42", provider=mark)), target="gemini", provider="p", model="m")
+    assert shown.messages[1]["parts"] == [{"text": "42", "thoughtSignature": signature}]
+
+
+def test_a_reasoning_item_goes_back_once_with_what_it_tells() -> None:
+    """Responses gets an item under its id, with its summary; where two answers hold it, in the first place only (C7, C28)."""
+    told = {**_SEALED, "summary": [{"type": "summary_text", "text": "weighed it"}, {"text": " "}, 7]}
+    mark = ProviderMark(name="p", model="m", opaque={"items": [told]})
+    items = log_of(user(), answer("42", provider=mark), answer("43", provider=mark))
+    shown = build_window(items, target="openai_responses", provider="p", model="m")
+    assert [item["type"] for item in shown.messages] == ["message", "reasoning", "message", "message"]
+    assert shown.messages[1]["summary"] == [{"type": "summary_text", "text": "weighed it"}]
+
+
 def test_arguments_that_did_not_parse_are_shown_safely() -> None:
     """Broken arguments reach every target as an object that holds their text (C7)."""
     broken = ToolCallEvent(tool_name="bash", tool_call_id="A", raw='{"cmd": "l', parse_error="unterminated")

@@ -64,6 +64,8 @@ _OPAQUE = st.sampled_from(
         [{"type": "redacted_thinking", "data": "ZGF0YQ=="}],
         {"items": [{"type": "reasoning", "id": "rs_1", "encrypted_content": "c2VhbA==", "summary": []}]},
         {"thought_signature": "c2ln"},
+        {"thought_signature": "no base64!"},
+        {"type": "reasoning", "id": "1", "encrypted_content": "c2VhbA==", "summary": 7},
         {"type": "thinking", "thinking": "hm", "signature": ""},
         "opaque",
         7,
