@@ -82,3 +82,21 @@ def test_a_window_full_of_pins_jumps_rarely() -> None:
             screens.add(AgentMessageEvent(content="well"))
         assert str(screens.window.messages("openai_chat").messages).count("keep this") == (0 if pictures else pins)
         assert screens.jumps <= 200 / 4
+
+
+def test_the_number_of_pictures_is_a_bound_too() -> None:
+    """A window over its number of media keeps the share of them, however small they are (A30, C9)."""
+    window = Window(WindowPolicy(media_max_count=10))
+    said = [UserMessageEvent(content=[MediaPart.model_validate(PICTURE)]), AgentMessageEvent(content="seen")]
+    for number in range(21):
+        window.extend([Item(number + 1, said[number % 2].model_copy(update={"seq": number + 1}), 20)])
+    assert window.overflow() == 11  # 6 of the 11 stay
+
+
+def test_the_number_of_pictures_is_a_bound_within_a_turn() -> None:
+    """A turn that looks at more than the window may show is cut to its share, the newest staying (A33, C9)."""
+    screens = Screens(asked_with=0, policy=WindowPolicy(media_max_count=10))
+    for number in range(11):
+        screens.look(number)
+    assert screens.window.start_seq == 12  # 6 of the 11 stay
+    assert screens.shown() == (6, True)

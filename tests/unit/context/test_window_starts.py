@@ -154,3 +154,33 @@ def test_a_rewind_takes_back_neither_an_arrival_nor_a_pin_nor_a_settlement(settl
     fit(log.window)
     assert log.window.start_seq > 10
     assert "result 0" in log.texts()
+
+
+def test_a_turn_that_took_messages_together_is_cut_behind_them_all() -> None:
+    """Where a turn that took several messages is too long, all of them are kept before its newest answers (A33, C9)."""
+    log = Log(max_messages=10)
+    log.add(*[UserMessageEvent(content=f"ask {number}", queued=True) for number in range(3)])
+    log.add(TurnStartedEvent(turn_id="t", consumes=[1, 2, 3]))
+    log.add(*[AgentMessageEvent(content=f"answer {number}") for number in range(8)])
+    fit(log.window)
+    assert log.texts() == ["ask 0", "ask 1", "ask 2", "answer 5", "answer 6", "answer 7"]
+
+
+def test_an_instruction_that_was_undone_takes_no_effect_later() -> None:
+    """What a rewind undid does not wait for the next jump (C11)."""
+    log = Log(max_tokens=400)
+    log.turn(0)
+    log.add(InstructionEvent(content="be brief"))
+    assert log.window.overflow() is not None
+    log.add(RewindEvent(to_seq=4))
+    assert log.window.overflow() is None
+    log.window.jump(log.window.start_seq)
+    assert log.texts()[0] == "question 0"
+
+
+def test_a_cut_of_what_fits_already_is_behind_the_newest_question() -> None:
+    """Whoever asks for less, where everything is little, lets all go but the newest question and what came of it (A61)."""
+    log = Log()
+    log.turn(0)
+    log.turn(1)
+    assert log.window.cut(keep_share=0.9) == 6
