@@ -5,14 +5,16 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, time
 from pathlib import PurePosixPath
+from types import MappingProxyType
 from typing import Any
 
 import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
 from kipu.events.normalise import MAX_DEPTH, normalise
 
@@ -27,6 +29,19 @@ class Point:
     y: Any
 
 
+class Answer(BaseModel):
+    right: bool
+    why: str | None = None
+
+
+class Text(str):
+    __slots__ = ()
+
+
+class Half(float):
+    __slots__ = ()
+
+
 class Rude:
     def __str__(self) -> str:
         raise RuntimeError("no text for you")
@@ -38,6 +53,15 @@ class Rude:
         ("a\ud83db", "a\ufffdb", ["surrogate"]),
         ("\ud83d\ude00", "😀", ["surrogate"]),
         ("a\0b", "a␀b", ["nul"]),
+        ("é\0", "é␀", ["nul"]),
+        (Text("told"), "told", []),
+        (Half(0.5), 0.5, []),
+        (MappingProxyType({"a": {1}}), {"a": [1]}, []),
+        (Answer(right=True), {"right": True}, []),
+        (date(2026, 1, 2), "2026-01-02", []),
+        (time(1, 2), "01:02:00", []),
+        (Colour, "<enum 'Colour'>", ["object"]),
+        (Point, f"<class '{Point.__module__}.Point'>", ["object"]),
         (math.nan, "nan", ["number"]),
         (-math.inf, "-inf", ["number"]),
         (2**63 - 1, 2**63 - 1, []),

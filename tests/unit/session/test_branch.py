@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kipu.events.boundary import NoteEvent, RewindEvent
+from kipu.events.conversation import UserMessageEvent
 from kipu.events.event import SessionEvent
+from kipu.events.turn import MessageSettledEvent, TurnStartedEvent, TurnSteeredEvent
 from kipu.session.branch import Span, lineage, visible
 
 
@@ -36,6 +40,42 @@ def test_rewinds_nest() -> None:
 def test_a_rewind_to_the_start_hides_everything_before_it() -> None:
     """Going back to 0 leaves only what follows (C11)."""
     assert seen(log(1, 2, (3, 0), 4)) == [4]
+
+
+@pytest.mark.parametrize(
+    ("later", "stands"),
+    [
+        (NoteEvent(seq=6, kind="x"), False),
+        (TurnStartedEvent(seq=6, turn_id="t", consumes=[2]), True),
+        (TurnSteeredEvent(seq=6, turn_id="t", consumes=[2]), True),
+        (MessageSettledEvent(seq=6, seqs=[2], reason="cancelled"), False),
+    ],
+)
+def test_a_message_stands_with_the_turn_that_took_it(later: SessionEvent, stands: bool) -> None:
+    """One that came, and was taken, in what was undone is hidden with it, until a turn that stands takes it (C11, C12)."""
+    arrived = UserMessageEvent(seq=2, content="hi", queued=True)
+    undone = [arrived, UserMessageEvent(seq=3, content="beside"), TurnStartedEvent(seq=4, turn_id="u", consumes=[2])]
+    assert (2 in seen([*log(1), *undone, *log((5, 1)), later])) == stands
+    assert 3 not in seen([*log(1), *undone, *log((5, 1)), later])
+
+
+def test_a_message_that_was_settled_is_not_told() -> None:
+    """What got no turn is no part of what was said, whether or not anything was undone (C12)."""
+    arrived = UserMessageEvent(seq=2, content="hi", queued=True)
+    assert 2 in seen([*log(1), arrived])
+    assert 2 not in seen([*log(1), arrived, MessageSettledEvent(seq=3, seqs=[2], reason="cancelled")])
+
+
+def test_a_rewind_that_leads_nowhere_hides_nothing() -> None:
+    """One to itself or to what comes later undoes nothing, whatever wrote it (C11)."""
+    assert seen(log(1, 2, (3, 3), 4)) == [1, 2, 4]
+    assert seen(log(1, (2, 1), 3, (4, 9), 5)) == [1, 3, 5]
+    assert seen([]) == []
+
+
+def test_lineage_leaves_out_whom_nothing_is_taken_from() -> None:
+    """An ancestor whose child began where it began itself, and a fork without an event yet, have no span (C11)."""
+    assert lineage([("a", 120), ("b", 120)], "c", last_seq=120) == [Span("a", 0, 120)]
 
 
 def test_lineage_puts_ancestors_before_the_child() -> None:

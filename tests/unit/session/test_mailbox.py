@@ -196,6 +196,13 @@ def test_a_full_mailbox_refuses_drops_or_merges() -> None:
     assert received(arrival(9, cap=4), *waiting).refusal is None
 
 
+@pytest.mark.parametrize("on_full", ["reject_new", "drop_oldest", "summarize"])
+def test_nothing_gives_way_while_there_is_room(on_full: Any) -> None:
+    """What is to happen at the cap happens at the cap only: no message is settled before (C12)."""
+    taken = received(arrival(9, cap=3, on_full=on_full), arrival(1), arrival(2))
+    assert (taken.refusal, taken.settle, taken.merges) == (None, (), ())
+
+
 def test_others_words_are_not_merged() -> None:
     """Where only messages of others could be merged, the new one is refused: no address is told another's words (C12)."""
     waiting = (arrival(1, author=BO), arrival(2, chat="2"))
@@ -256,6 +263,8 @@ def test_a_message_carries_what_was_merged_into_it_and_nothing_of_its_own() -> N
     parts: list[ContentPart] = [TextPart(text="heading\n- one\n- two"), TextPart(text="mine"), TextPart(text="too")]
     merging = arrival_of(UserMessageEvent(content=parts, metadata={MERGED: [1, 2]}))
     assert (merging.carried, merging.text) == (("- one", "- two"), "mine\ntoo")
+    short = arrival_of(UserMessageEvent(content=parts[:2], metadata={MERGED: [1, 2]}))
+    assert (short.carried, short.text) == (("- one", "- two"), "mine")
     plain = arrival_of(UserMessageEvent(content=parts))
     assert (plain.carried, plain.text) == ((), "heading\n- one\n- two\nmine\ntoo")
     for content in (

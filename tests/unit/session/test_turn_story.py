@@ -101,6 +101,25 @@ def test_only_time_at_work_counts() -> None:
     assert told(STARTED, CALL, {**DECIDED, "turn_id": "t"}, RESUMED).worked_s == 1.0
 
 
+def test_a_clock_that_went_back_takes_no_work_away() -> None:
+    """Where a machine's clock was set back, or an event has no time, the turn worked no less than before (C1, C14)."""
+    worked = (STARTED, CALL, RESUMED)
+    assert told(*worked, {**RESULT, "timestamp": START}, RESUMED).worked_s == 1.0
+    assert told(*worked, {**RESULT, "timestamp": None}, RESUMED).worked_s == 1.0
+    assert told({**STARTED, "timestamp": None}, CALL, RESUMED).worked_s == 0.0
+
+
+def test_what_a_turn_spent_is_in_its_answers_and_results() -> None:
+    """Each answer says what it used and whose it was, and a call what it spent, so that limits hold after a crash (C14)."""
+    mark = {"name": "p", "model": "m"}
+    story = told(
+        STARTED, {**ANSWER, "usage": {"tokens": 5}, "provider": mark}, ANSWER, CALL, {**RESULT, "usage": {"n": 1}}
+    )
+    assert story.answered == [({"tokens": 5}, "p", "m"), (None, "", "")]
+    assert story.spent_by_calls == [{"n": 1}]
+    assert told(STARTED, CALL, RESULT).spent_by_calls == []
+
+
 def test_a_turn_taken_up_again_waits_for_nobody() -> None:
     """What it was parked for is over: it is asked anew whether it still has to wait (C15)."""
     parked = told(STARTED, CALL, {**PARKED, "until": "2026-01-03T00:00:00Z"}, DECIDED)
