@@ -121,7 +121,9 @@ class Commit:
         try:
             self._lock(draft, wait_s)
         except SessionNotFoundError:
-            pass
+            # What the index remembers of a folder that is gone is nothing of the next one of that name.
+            if self._shelf.index.entry(session_id) is not None:
+                self._shelf.heal(session_id)
         except BlockingIOError:
             raise
         except OSError as error:

@@ -61,6 +61,7 @@ class SessionLog:
         self.lock = FileLock(os.path.join(self.folder, "lock"))
         self.view: LogView | None = None
         self.floor: Floor | None = None  # as it was when the log was last looked at
+        self.given_seq = 0  # numbers up to here were given to events, whatever lines are left of them
         self.found_keys: list[KeyPlace] = []  # of lines that others wrote, for the index
         self.scan: LogScan | None = None  # the last scan that was not trivial, for bindings
         self.foreign = False  # others' lines were read that this process has not put on the medium
@@ -201,7 +202,11 @@ class SessionLog:
 
     def _scan_all(self, segments: tuple[int, ...]) -> LogView:
         self.offsets.clear()
-        return self._scan(LogScan(self.session_id, floor=self.floor), segments, start=0, all_segments=segments)
+        scan = LogScan(self.session_id, floor=self.floor)
+        view = self._scan(scan, segments, start=0, all_segments=segments)
+        if view.last_seq >= self.given_seq:
+            return view
+        return view._replace(row={**view.row, "last_seq": self.given_seq}, healthy=False, table=scan.sorted_places())
 
     def _scan(self, scan: LogScan, numbers: Sequence[int], *, start: int, all_segments: tuple[int, ...]) -> LogView:
         inode = 0
@@ -242,6 +247,10 @@ class SessionLog:
         scan = LogScan(self.session_id, floor=self.floor)
         view = self._scan(scan, segments, start=0, all_segments=segments)
         found = list(scan.damages)
+        if scan.last_seq < self.given_seq:
+            where = f"{self.session_id}/{segment_name(view.segment or 1)}"
+            detail = f"{self.given_seq - scan.last_seq} missing at the end"
+            found.append(Damage(self.session_id, "gap", where, view.size, 0, scan.last_seq + 1, detail))
         if segments:
             size = os.stat(self.path(segments[-1])).st_size
             if size > view.size:

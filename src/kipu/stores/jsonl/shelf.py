@@ -190,6 +190,9 @@ class Shelf:
         if log.view is not None and log.is_current_locked():
             return log.view
         hint = self.entry(opened.session_id) if log.view is None else None
+        known = log.view or hint
+        if known is not None:
+            log.given_seq = max(log.given_seq, known.row.get("last_seq", 0))
         view = log.refresh(hint)
         if log.scan is not None:
             log.scan = None

@@ -37,9 +37,9 @@ def _verify_bindings(shelf: Shelf) -> list[Damage]:
 def _verify_session(shelf: Shelf, session_id: str) -> list[Damage]:
     folder = os.path.join(shelf.root, session_id)
     try:
-        with shelf.locked_raw(session_id, wait_s=WAIT_S, shared=True) as opened:
+        with shelf.locked(session_id, wait_s=WAIT_S, shared=True) as opened:
             found = opened.log.damages()
-            row = opened.log.refresh().row
+            row = opened.log.known.row
             opened.lease.read(now_us=shelf.now_us())
             found += opened.shared.damages(until=row.get(SHARED_SEQ, 0)) if row.get(SHARED_SEQ) else []
             found += opened.returned.damages(until=row.get(RETURNED_SEQ, 0)) if row.get(RETURNED_SEQ) else []

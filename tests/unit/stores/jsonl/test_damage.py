@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 
@@ -92,6 +94,72 @@ async def test_spliced_log_shows_every_event_once(
         assert await texts(store) == ["begin", *shown]
         assert await texts(store, backwards=True) == ["begin", *shown][::-1]
         assert {damage.reason for damage in await store.verify("one")} == reasons
+
+
+def _without_last_segment(folder: Path) -> None:
+    max((folder / "store" / "one").glob("*.jsonl")).unlink()
+
+
+def _without_last_line(folder: Path) -> None:
+    path = max((folder / "store" / "one").glob("*.jsonl"))
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
+
+
+def _with_last_line_rotten(folder: Path) -> None:
+    path = max((folder / "store" / "one").glob("*.jsonl"))
+    path.write_bytes(path.read_bytes()[:-30] + b"#" * 8 + path.read_bytes()[-22:])
+
+
+@pytest.mark.parametrize("is_open", [False, True], ids=["opened later", "open"])
+@pytest.mark.parametrize("lose", [_without_last_segment, _without_last_line, _with_last_line_rotten])
+@pytest.mark.parametrize("segment_bytes", [300, 1 << 20], ids=["segments", "one segment"])
+async def test_numbers_of_what_a_log_lost_at_its_end_are_not_given_again(
+    tmp_path: Path, lose: Callable[[Path], None], segment_bytes: int, *, is_open: bool
+) -> None:
+    """What was acknowledged is missed, also where only the index still knows of it, and its number stays its own (JL-34, C1, C16)."""
+    async with opened(tmp_path, segment_bytes=segment_bytes) as store:
+        await begin(store)
+        await fill(store, 6)
+        before = await texts(store)
+        if is_open:
+            lose(tmp_path)
+            await fill(store, 1)
+    if not is_open:
+        lose(tmp_path)
+    async with opened(tmp_path, segment_bytes=segment_bytes) as store:
+        if not is_open:
+            (gap,) = [each for each in await store.verify("one") if each.reason == "gap"]
+            left = await texts(store)
+            assert gap.seq == len(left) + 1
+            assert left == before[: len(left)]
+            assert len(left) < len(before)
+            with pytest.raises(SessionExistsError):
+                await begin(store)
+            await fill(store, 1)
+        assert [event.seq for event in await store.read("one", backwards=True, limit=1)] == [8]
+        (gap,) = [each for each in await store.verify("one") if each.reason == "gap"]
+        left = await texts(store)
+        assert gap.seq == len(left)
+    (tmp_path / "store" / "index.sqlite").unlink()
+    async with opened(tmp_path, segment_bytes=segment_bytes) as store:
+        assert await texts(store) == left
+        assert [each for each in await store.verify("one") if each.reason == "gap"] == [gap]
+        await fill(store, 1)
+        assert [event.seq for event in await store.read("one", backwards=True, limit=1)] == [9]
+
+
+async def test_what_the_index_remembers_of_a_folder_that_is_gone_is_nothing_of_the_next(tmp_path: Path) -> None:
+    """A session whose folder somebody removed may be begun anew, from its first number, and has nothing of the old one (JL-34)."""
+    async with opened(tmp_path) as store:
+        await begin(store)
+        await store.append("one", [record("old")], idempotency_key="k")
+    shutil.rmtree(tmp_path / "store" / "one")
+    async with opened(tmp_path) as store:
+        await begin(store)
+        assert not (await store.append("one", [record("new")], idempotency_key="k")).duplicate
+        assert await texts(store) == ["begin", "new"]
+        assert [event.seq for event in await store.read("one")] == [1, 2]
+        assert await store.verify() == []
 
 
 async def test_batch_without_its_last_line_does_not_exist(tmp_path: Path) -> None:
