@@ -17,7 +17,15 @@ import orjson
 from kipu.stores.jsonl.layout import refuse_when_away
 from kipu.stores.jsonl.line import BOM
 from kipu.stores.jsonl.lock import FileLock
-from kipu.stores.jsonl.medium import PRIVATE_FILE, read_whole, remove_file, replace_file, sync_folder, write_all
+from kipu.stores.jsonl.medium import (
+    PRIVATE_FILE,
+    open_plain,
+    read_whole,
+    remove_file,
+    replace_file,
+    sync_folder,
+    write_all,
+)
 from kipu.stores.jsonl.quarantine import ROOT_FOLDER, keep_aside
 
 FILE = "bindings.jsonl"
@@ -123,7 +131,7 @@ class Bindings:
     def sync(self) -> None:
         """Put every line on the medium, those too that say how an intent ended."""
         try:
-            fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = open_plain(self._path)
         except FileNotFoundError:
             return
         try:
@@ -179,15 +187,11 @@ class Bindings:
                 os.unlink(os.path.join(self._root, name))
 
     def _raw_lines(self) -> list[bytes]:
-        try:
-            with open(self._path, "rb") as file:
-                return file.read().split(b"\n")
-        except FileNotFoundError:
-            return []
+        return (read_whole(self._path) or b"").split(b"\n")
 
     def _read_on(self) -> None:
         try:
-            fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = open_plain(self._path)
         except FileNotFoundError:
             self._restart(0)
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from kipu.stores.jsonl.medium import PRIVATE_FILE
+from kipu.stores.jsonl.medium import open_plain
 
 FILE = "changes"
 # Begun anew above this size; a follower that was behind compares every session.
@@ -44,7 +44,7 @@ class ChangeNotes:
                 os.ftruncate(self._fd, 0)
                 size = 0
         if self._fd < 0:
-            self._fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
+            self._fd = open_plain(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
             size = os.fstat(self._fd).st_size
         text = "".join([f"{session_id}\n" for session_id in session_ids])
         if size == 0:
@@ -62,7 +62,7 @@ class ChangeNotes:
     def read(self, place: NotesPlace | None) -> tuple[NotesPlace, list[str] | None]:
         """Return where the notes end and the ids noted since `place`, or None when that cannot be known."""
         try:
-            with open(self._path, "rb") as file:
+            with open(self._path, "rb", opener=open_plain) as file:
                 now = os.fstat(file.fileno())
                 if place is not None and (place.size, place.mtime_ns) == (now.st_size, now.st_mtime_ns):
                     return place, []

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from kipu.stores.jsonl.medium import PRIVATE_FILE
+from kipu.stores.jsonl.medium import open_plain
 
 # One write within a page: a process killed in the middle leaves the old bytes or the new ones.
 SIZE = 1024
@@ -48,11 +48,11 @@ class LeaseFile:
         """
         if self._fd < 0:
             try:
-                self._fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+                self._fd = open_plain(self._path, os.O_RDWR)
             except FileNotFoundError:
                 return LeaseState()
             except PermissionError:
-                self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+                self._fd = open_plain(self._path)
         raw = os.pread(self._fd, SIZE * 2, 0)
         if raw != self._raw:
             self._state = _decode(raw) or LeaseState(None, now_us // 1_000_000, None)
@@ -62,7 +62,7 @@ class LeaseFile:
     def write(self, state: LeaseState) -> None:
         """Make `state` what the file says. Not synced: no holder of this machine outlives a power cut."""
         if self._fd < 0:
-            self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
+            self._fd = open_plain(self._path, os.O_RDWR | os.O_CREAT)
         raw = _encode(state)
         if os.pwrite(self._fd, raw, 0) != len(raw):
             raise OSError(28, "short write of a lease")

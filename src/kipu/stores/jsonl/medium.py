@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 
 PRIVATE_FILE = 0o600
 PRIVATE_FOLDER = 0o700
@@ -72,10 +74,19 @@ def remove_file(path: str) -> bool:
     return True
 
 
+def open_plain(path: str, flags: int = os.O_RDONLY) -> int:
+    """Open a file. Raises: OSError, also for a pipe or a device in its place, whose bytes might never come, or never end."""
+    fd = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, PRIVATE_FILE)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "it is no regular file", path)
+    return fd
+
+
 def read_whole(path: str) -> bytes | None:
     """Return the bytes of a file, or None when there is none."""
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=open_plain) as file:
             return file.read()
     except FileNotFoundError:
         return None

@@ -7,7 +7,7 @@ import os
 import orjson
 
 from kipu.ports.store import Damage
-from kipu.stores.jsonl.medium import PRIVATE_FILE, make_folder, sync_folder, write_all
+from kipu.stores.jsonl.medium import PRIVATE_FILE, make_folder, open_plain, sync_folder, write_all
 
 FOLDER = "quarantine"
 ROOT_FOLDER = ".quarantine"  # no session id has a dot
@@ -70,7 +70,7 @@ def kept_aside(folder: str, session_id: str | None) -> list[Damage]:
 def _describe(place: str, name: str, prefix: str, session_id: str | None) -> Damage:
     where = f"{prefix}{os.path.basename(place)}/{name}"
     try:
-        with open(os.path.join(place, name), "rb") as file:
+        with open(os.path.join(place, name), "rb", opener=open_plain) as file:
             first = file.readline(1 << 16)
     except OSError as error:
         return Damage(session_id, "unreadable", where, detail=str(error.strerror))

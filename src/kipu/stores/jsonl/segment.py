@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from kipu.stores.jsonl.line import holds, seq_of
+from kipu.stores.jsonl.medium import open_plain
 
 BLOCK = 1 << 16
 _SUFFIX = ".jsonl"
@@ -35,7 +36,7 @@ class SegmentReader:
     """Read lines of one file between two offsets. Opens its own descriptor, so that a writer's may come and go."""
 
     def __init__(self, path: str) -> None:
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._fd = open_plain(path)
 
     def __enter__(self) -> Self:
         return self

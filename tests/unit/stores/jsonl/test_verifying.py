@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from kipu.errors import StoreUnavailableError
+from kipu.ports.store import SessionQuery
 from kipu.testing.faults.file_damage import Change, change_file
-from tests.unit.stores.jsonl.kit import begin, fill, log_of, opened
+from tests.unit.stores.jsonl.kit import begin, fill, log_of, opened, record, texts
 
 BLOB = b"a big value"
 DIGEST = hashlib.sha256(BLOB).hexdigest()
@@ -48,6 +53,65 @@ async def test_what_cannot_be_read_is_one_damage_among_others(
         unreadable = [(damage.session_id, damage.where) for damage in found if damage.reason == "unreadable"]
         assert unreadable == [(session_id, where or name)]
         assert [damage.session_id for damage in found if damage.reason == "checksum"] == ["two"]
+
+
+_NO_FILES: list[Callable[[Path], object]] = [os.mkfifo, lambda path: path.symlink_to("/dev/zero")]
+
+
+@pytest.mark.parametrize("put", _NO_FILES, ids=["pipe", "device"])
+@pytest.mark.parametrize(
+    ("name", "session_id"),
+    [
+        ("one/000001.jsonl", "one"),
+        ("one/floor.json", "one"),
+        ("one/lease", "one"),
+        (f"one/blobs/{DIGEST}", "one"),
+        ("one/quarantine/000001.jsonl-000000000000-1.bytes", "one"),
+        ("bindings.jsonl", None),
+    ],
+)
+async def test_what_is_no_file_is_not_waited_for(
+    name: str, session_id: str | None, put: Callable[[Path], object], tmp_path: Path
+) -> None:
+    """A pipe or a device in a file's place costs that file: nothing blocks, and the rest is listed and read (JL-35, A53, C16)."""
+    async with opened(tmp_path) as store:
+        for each in ("one", "two"):
+            await begin(store, each)
+            await store.put_blob(each, BLOB)
+        await store.bind("k:one", "one")
+        await store.claim("one", owner="h/b/1/1/w", ttl_s=15)
+    path = tmp_path / "store" / name
+    path.parent.mkdir(exist_ok=True)
+    path.unlink(missing_ok=True)
+    put(path)
+    async with asyncio.timeout(10), opened(tmp_path) as store:
+        assert {head.session_id for head in (await store.list(SessionQuery())).items} == {"one", "two"}
+        assert [(each.session_id, each.reason) for each in await store.verify()] == [(session_id, "unreadable")]
+        assert await texts(store, "two") == ["begin"]
+
+
+@pytest.mark.parametrize("put", _NO_FILES, ids=["pipe", "device"])
+async def test_pipe_or_device_in_the_place_of_the_notes_for_followers_holds_nobody_up(
+    put: Callable[[Path], object], tmp_path: Path
+) -> None:
+    """They are a hint: appends beside another writer are acknowledged without them (JL-23, C16)."""
+    put(tmp_path / "changes")
+    (tmp_path / "store").mkdir()
+    (tmp_path / "changes").rename(tmp_path / "store" / "changes")
+    async with asyncio.timeout(10), opened(tmp_path) as store, opened(tmp_path, name="other") as other:
+        await begin(store)
+        await other.append("one", [record("1")])
+        assert await texts(store) == ["begin", "1"]
+
+
+@pytest.mark.parametrize("put", _NO_FILES, ids=["pipe", "device"])
+async def test_store_whose_format_is_no_file_is_refused_at_once(put: Callable[[Path], object], tmp_path: Path) -> None:
+    """Opening it is an error that names it, and nobody waits (JL-2, C16)."""
+    (tmp_path / "store").mkdir()
+    put(tmp_path / "store" / "kipu.json")
+    with pytest.raises(StoreUnavailableError, match="regular file"):
+        async with asyncio.timeout(10), opened(tmp_path):
+            pass
 
 
 @pytest.mark.parametrize("tail", [b"\0" * 600, b'{"key":"k:three","ses'], ids=["zeros", "torn"])
