@@ -8,7 +8,9 @@ from pathlib import Path
 import apsw
 import pytest
 
+from kipu.errors import StoreError
 from kipu.events.conversation import UserMessageEvent
+from kipu.ports.principal import Principal
 from kipu.security.key_file import key_line
 from kipu.wiring import open_manager
 from tests.unit.cli.command_line import CommandLine
@@ -27,7 +29,7 @@ def kipu(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     async def make() -> None:
         async with await open_manager(url) as manager:
             for name in NAMES:
-                await manager.create_session(name)
+                await manager.create_session(name, key=f"cli:{name}")
                 await manager.save_event(name, UserMessageEvent(content=f"I am {name}"))
 
     asyncio.run(make())
@@ -65,3 +67,33 @@ def test_the_others_are_scanned_and_it_is_named(kipu: CommandLine) -> None:
     ran = kipu.run("scan", "--json")
     assert (ran.code, [*ran.json["unreadable"]]) == (1, ["lost"])
     assert "lost was not looked at" in ran.stderr
+
+
+def test_its_key_gets_a_fresh_session_and_it_is_named(kipu: CommandLine) -> None:
+    """`kipu chat` in the project of such a session goes on in a fresh one, says so, and leaves the old one as it is (A50, C16)."""
+    ran = kipu.process("chat", "--project", "lost", stdin="I am fresh\n")
+    assert (ran.code, "cli:lost led to session lost, which cannot be read" in ran.stderr) == (0, True), ran.stderr
+    (fresh,) = set(kipu.ids()) - set(NAMES)
+    assert "I am fresh" in kipu.run("show", "cli:lost").stdout
+    assert kipu.head(fresh)["key"] == "cli:lost"
+    assert "lost" in kipu.ids()
+    assert kipu.run("show", "lost").code == 5
+
+
+async def test_its_key_is_taken_by_this_machines_own_user_only(
+    kipu: CommandLine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody can say whose it is: somebody who is known by a name only gets the error, and the key stays (A20, A50)."""
+    ann = Principal("ann")
+    async with await open_manager(kipu.store) as manager:
+        anns = await manager.create_session(principal=ann)
+        for attempt in (
+            manager.new_session("cli:lost", principal=ann),
+            manager.bind_key("cli:lost", anns, principal=ann),
+        ):
+            with pytest.raises(StoreError):
+                await attempt
+        assert await manager.store.resolve("cli:lost") == "lost"
+        await manager.bind_key("cli:lost", "first")
+        assert "session lost, which cannot be read" in caplog.text
+        assert await manager.resolve("cli:lost") == "first"

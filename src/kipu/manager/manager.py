@@ -17,7 +17,7 @@ from kipu.errors import (
     SessionNotFoundError,
 )
 from kipu.events import ids
-from kipu.events.boundary import KeyBoundEvent, SessionInitEvent, StatusChangedEvent
+from kipu.events.boundary import KeyBoundEvent, SessionInitEvent
 from kipu.events.conversation import UserMessageEvent
 from kipu.events.event import SessionEvent
 from kipu.manager.access import Verb, is_member_at_most, may, verb_of
@@ -32,6 +32,7 @@ from kipu.manager.head_limits import check_settings, check_title
 from kipu.manager.history import LiveHistory
 from kipu.manager.holding import Hold, hold_session, release_session
 from kipu.manager.key_text import free_key, key_text
+from kipu.manager.leaving import expire, session_to_leave
 from kipu.manager.listing import all_heads, list_heads
 from kipu.manager.lock import DEFAULT_TTL_S, SessionLock
 from kipu.manager.protocol import BaseSessionManager
@@ -171,30 +172,20 @@ class SessionManager(BaseSessionManager):
                 continue
 
     async def new_session(self, key: str | SessionKey, *, principal: Principal | None = None) -> Session:
-        """Give `key` a fresh session; the one before stays listable and resumable, as expired (`/new`)."""
+        """Give `key` a fresh session; the one before stays listable and resumable, as expired (`/new`).
+
+        One that cannot be read is left untouched, with a warning. Raises: StoreError, to whoever is not this machine's one user.
+        """
         caller = principal or self.principal
         text = free_key(key, caller)
         before = await self.store.resolve(text)
-        old = None if before is None else await self.open(before, principal=caller, verb=Verb.CONFIGURE)
+        old = None if before is None else await session_to_leave(self, before, key=text, principal=caller)
         session_id = self.mint("sess")
         init = SessionInitEvent(key=text, owner=caller.id, tenant=caller.tenant)
         await self._begin(session_id, init, bind=Binding(text, before))
         if old is not None:
-            await self._close_old(old, caller)
+            await expire(old, principal=caller)
         return await self.open(session_id, principal=caller)
-
-    async def _close_old(self, session: Session, principal: Principal) -> None:
-        """Mark the session that `/new` left. It is repairable, so a busy one is left to whoever has it, here or elsewhere."""
-        if not await session.lock.try_acquire():
-            return
-        try:
-            await session.refresh()
-            head = session.head
-            if head.status == "active" and not head.waiting and head.open_turn is None:
-                status = StatusChangedEvent(status="expired", reason="new session under the key")
-                await session.add_event(status, principal=principal)
-        finally:
-            await session.lock.release()
 
     async def bind_key(self, key: str | SessionKey, session_id: str, *, principal: Principal | None = None) -> None:
         """Let `key` lead to this session from now on; the binding and its record in the log are one transaction.
@@ -206,8 +197,7 @@ class SessionManager(BaseSessionManager):
         session = await self.open(session_id, principal=caller, verb=Verb.CONFIGURE)
         before = await self.store.resolve(text)
         if before is not None and before != session_id:
-            # Somebody else's key is not taken over, nor one of a session that they only share.
-            await self.open(before, principal=caller, verb=Verb.CONFIGURE)
+            await session_to_leave(self, before, key=text, principal=caller)
         if before == session_id and session.key == text:
             return
         bound = KeyBoundEvent(key=text, previous_session_id=before)

@@ -93,11 +93,14 @@ async def test_knowing_a_key_or_an_id_grants_nothing(manager: SessionManager, na
 
 
 async def test_a_key_is_not_taken_over(manager: SessionManager) -> None:
-    """Nobody binds a key that leads to somebody else's session to one of their own (A20)."""
+    """Nobody binds a key that leads to somebody else's session to one of their own, this machine's own user neither (A20)."""
     await manager.get_or_create(KEY, principal=ADA)
-    mine = await manager.get_or_create("chat:bob", principal=BOB)
-    with pytest.raises(SessionNotFoundError):
-        await manager.bind_key(KEY, mine.session_id, principal=BOB)
+    for caller in (BOB, Principal.local()):
+        mine = await manager.get_or_create(f"chat:{caller.id}", principal=caller)
+        with pytest.raises(SessionNotFoundError):
+            await manager.bind_key(KEY, mine.session_id, principal=caller)
+        with pytest.raises(SessionNotFoundError):
+            await manager.new_session(KEY, principal=caller)
     assert await manager.resolve(KEY, principal=BOB) is None
     assert await manager.resolve(KEY, principal=ADA) is not None
 

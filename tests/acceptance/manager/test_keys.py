@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+from pathlib import Path
 
 import pytest
 
-from kipu.errors import InvalidSessionKeyError
+from kipu.errors import InvalidSessionKeyError, SessionNotFoundError
 from kipu.events.conversation import UserMessageEvent
 from kipu.manager.manager import SessionManager
+from kipu.ports.principal import Principal
 from kipu.session.key import SessionKey
+from kipu.wiring import open_manager
 from tests.acceptance.manager.conftest import Opener
 
 
@@ -87,6 +91,34 @@ async def test_new_binds_a_fresh_session_and_keeps_the_old_one(opener: Opener) -
     assert await second.list_sessions({"status": "expired"}) == [old.session_id]
     resumed = await second.open(old.session_id)
     assert [message["content"] for message in await resumed.get_context_for_llm()] == ["old words"]
+
+
+async def test_new_leaves_a_session_that_was_deleted_by_hand(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A key that leads to files that are gone gets a fresh session all the same, and it is said; a message for it is an error (A50)."""
+    async with await open_manager(f"jsonl:///{tmp_path}/s") as manager:
+        old = await manager.create_session(key="cli:p")
+    shutil.rmtree(tmp_path / "s" / old)
+    async with await open_manager(f"jsonl:///{tmp_path}/s") as manager:
+        with pytest.raises(SessionNotFoundError):
+            await manager.receive("cli:p", UserMessageEvent(content="x"))
+        with pytest.raises(SessionNotFoundError):
+            await manager.new_session("cli:p", principal=Principal("ann"))
+        new = await manager.new_session("cli:p")
+        assert f"session {old}, which cannot be read" in caplog.text
+        assert (await manager.get_or_create("cli:p")) is new
+
+
+async def test_new_stands_where_the_old_one_cannot_be_marked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What became unreadable while it was open is left too: the fresh session is there, and no error says otherwise (A50, C16)."""
+    async with await open_manager(f"jsonl:///{tmp_path}/s") as manager:
+        old = await manager.get_or_create("cli:p")
+        await old.add_event(UserMessageEvent(content="x"))
+        log = tmp_path / "s" / old.session_id / "000001.jsonl"
+        log.unlink()
+        log.symlink_to(log)
+        new = await manager.new_session("cli:p")
+        assert (await manager.get_or_create("cli:p")) is new
+        assert f"session {old.session_id} was not marked as expired" in caplog.text
 
 
 async def test_an_alias_leads_to_the_same_history(manager: SessionManager) -> None:
