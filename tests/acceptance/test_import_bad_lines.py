@@ -214,6 +214,34 @@ async def test_numbers_stay_when_lines_are_missing(tmp_path: Path) -> None:
     assert all(stored.seq == int(stored.record.event_id[1:]) for stored in events if stored.record.event_id[0] == "e")
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"event_type": "model_call", "model": "m", "window": {"from": 900}},
+        {"event_type": "note", "kind": "kipu.window", "data": {"from": True}},
+        {"event_type": "rewind", "to_seq": 4, "window_seq": 900},
+        {"event_type": "session_init", "inherited": {"window_seq": 900, "pins": [900]}},
+    ],
+    ids=lambda odd: str(odd["event_type"]),
+)
+async def test_a_window_never_starts_behind_what_is_there(tmp_path: Path, odd: dict[str, Any]) -> None:
+    """A file whose events were numbered elsewhere may say anything of its window: the model is shown what was said (C16, B33)."""
+    lines = [event(1), event(2), event(3)]
+    lines.insert(
+        0 if odd["event_type"] == "session_init" else 3,
+        event(9, content=None, **odd).replace(b', "content": null', b""),
+    )
+    path = tmp_path / "file.jsonl"
+    path.write_bytes(b"\n".join(lines))
+    url = f"sqlite:///{tmp_path}/a.db"
+    async with await open_manager(url) as manager:
+        assert (await import_events(manager, path)).imported == 4
+    async with await open_manager(url) as manager:
+        session = await manager.open("s")
+        assert (session.head.window_seq, session.head.pins) == (0, ())
+        assert "text 3" in str(await session.get_context_for_llm())
+
+
 async def test_a_record_of_twenty_megabytes_is_imported(tmp_path: Path) -> None:
     """Size is never damage (situation 17)."""
     path = tmp_path / "file.jsonl"

@@ -10,6 +10,7 @@ from kipu.context.item import Item
 from kipu.events.boundary import CompactionEvent, ConsolidationEvent, EventPinnedEvent, NoteEvent
 from kipu.events.conversation import InstructionEvent, ModelCallEvent, ToolResultEvent
 from kipu.events.event import SessionEvent
+from kipu.session.window_start import recorded_in
 
 WINDOW_NOTE = "kipu.window"
 """Kind of the note that records a jump: data {"from": seq, "user": [seqs kept from before it]}."""
@@ -135,8 +136,7 @@ class Boundaries:
 def recorded_start(event: SessionEvent) -> int | None:
     """Return where a window starts according to an event that records it, else None."""
     data = _record(event)
-    start = data.get("from") if data is not None else None
-    return start if isinstance(start, int) and not isinstance(start, bool) else None
+    return None if data is None else recorded_in(data, seq=event.seq)
 
 
 def recorded_users(event: SessionEvent) -> tuple[int, ...] | None:

@@ -149,7 +149,7 @@ class ImportRun:
             forked_from = {"session_id": parent, "seq": base_seq} if parent else None
             before = init.event.model_dump(exclude_none=True)
             changes = beginning_changes(self._principal, origin=origin, before=before, forked_from=forked_from)
-            first = source.maker.beginning(init, changes=changes)
+            first = source.maker.beginning(init, changes=changes, base_seq=base_seq)
         await target.begin()
         await target.put(self._with_blobs(first))
         source.target = target
@@ -162,7 +162,7 @@ class ImportRun:
             raise InvalidEventError(event_type="session_init", reason="the session has begun already")
         origin = self._origin(source)
         changes = beginning_changes(self._principal, origin=origin, before=before, forked_from=fork)
-        return source.maker.beginning(incoming, changes=changes)
+        return source.maker.beginning(incoming, changes=changes, base_seq=at - 1)
 
     def _origin(self, source: _Source) -> dict[str, Any]:
         name, source_id = normalise([self._source.path.name, source.source_id])[0]

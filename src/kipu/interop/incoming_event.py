@@ -91,13 +91,13 @@ class EventMaker:
         note = NoteEvent(kind=RAW_NOTE, data={"text": text, "reason": reason[:_LONGEST_NAME], "offset": offset})
         return self.made(note, place=place, chance=text)
 
-    def beginning(self, incoming: Incoming, *, changes: Mapping[str, Any]) -> Incoming:
-        """Return a `session_init` with these fields changed and its inherited anchors checked."""
+    def beginning(self, incoming: Incoming, *, changes: Mapping[str, Any], base_seq: int) -> Incoming:
+        """Return a `session_init` with these fields changed and its anchors checked, which lie up to `base_seq`."""
         body = orjson.loads(incoming.record.body)
         body.update(changes)
         body = {name: value for name, value in body.items() if value is not None}
         if "inherited" in body:
-            body["inherited"] = _anchors(body["inherited"])
+            body["inherited"] = _anchors(body["inherited"], until=base_seq)
         names = ("event_id", "event_type", "timestamp", "turn_id", "trace_id", "principal", "v")
         envelope = {name: getattr(incoming.record, name) for name in names}
         event = event_from_fields({**body, **envelope})
@@ -231,12 +231,15 @@ def _is_name(text: str) -> bool:
     return 0 < len(text) <= _LONGEST_NAME and text.isprintable()
 
 
-def _anchors(given: Any) -> dict[str, Any]:
+def _anchors(given: Any, *, until: int) -> dict[str, Any]:
+    """Return what of this a fork of events up to `until` can have inherited."""
     given = given if isinstance(given, dict) else {}
-    kept: dict[str, Any] = {name: given[name] for name in _ANCHORS if type(given.get(name)) is int and given[name] >= 0}
+    kept: dict[str, Any] = {
+        name: given[name] for name in _ANCHORS if type(given.get(name)) is int and 0 <= given[name] <= until
+    }
     pins = given.get("pins")
     if isinstance(pins, list) and all(type(pin) is int for pin in pins):
-        kept["pins"] = pins
+        kept["pins"] = [pin for pin in pins if pin <= until]
     if isinstance(given.get("first_text"), str):
         kept["first_text"] = given["first_text"]
     return kept

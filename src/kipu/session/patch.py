@@ -9,6 +9,7 @@ from kipu.events import access, boundary, conversation, turn
 from kipu.events.content import text_of
 from kipu.events.event import SessionEvent, utc_text
 from kipu.ports.head import PREVIEWS_KEPT, HeadPatch
+from kipu.session.window_start import recorded_in, rewound_to
 
 PREVIEW_CHARACTERS = 120
 WINDOW_NOTE = "kipu.window"
@@ -161,8 +162,8 @@ def _tool_result(patch: _Patch, index: int, event: SessionEvent) -> None:
 
 
 def _model_call(patch: _Patch, index: int, event: SessionEvent) -> None:
-    start = cast(conversation.ModelCallEvent, event).window.get("from")
-    if isinstance(start, int):
+    start = recorded_in(cast(conversation.ModelCallEvent, event).window, seq=event.seq)
+    if start is not None:
         patch.put(window_seq=start)
 
 
@@ -230,7 +231,7 @@ def _rewind(patch: _Patch, index: int, event: SessionEvent) -> None:
     patch.put(
         instruction_seq=rewind.instruction_seq,
         compaction_seq=rewind.compaction_seq,
-        window_seq=rewind.window_seq,
+        window_seq=rewound_to(rewind),
     )
 
 
@@ -278,8 +279,8 @@ def _access_denied(patch: _Patch, index: int, event: SessionEvent) -> None:
 
 def _note(patch: _Patch, index: int, event: SessionEvent) -> None:
     note = cast(boundary.NoteEvent, event)
-    start = note.data.get("from")
-    if note.kind == WINDOW_NOTE and isinstance(start, int):
+    start = recorded_in(note.data, seq=event.seq)
+    if note.kind == WINDOW_NOTE and start is not None:
         patch.put(window_seq=start)
 
 

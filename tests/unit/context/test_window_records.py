@@ -46,7 +46,7 @@ SAID: tuple[SessionEvent, ...] = (
 )
 
 
-@pytest.mark.parametrize("start", ["3", True, 3.0, [3], None])
+@pytest.mark.parametrize("start", ["3", True, 3.0, [3], None, -1, 6])
 @pytest.mark.parametrize("by_note", [True, False])
 def test_a_record_of_no_start_moves_no_window(start: Any, by_note: bool) -> None:
     """What a program wrote in the place of a start, and is no seq, is none: the window stays where it is, and is shown (C7)."""

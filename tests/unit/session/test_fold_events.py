@@ -156,7 +156,7 @@ def test_a_refusal_is_counted_and_dated() -> None:
     assert counted(at_once(INIT, denied, denied)) == (2, "2026-01-01T00:00:02.000000Z")
 
 
-@pytest.mark.parametrize("start", ["3", None, [3]])
+@pytest.mark.parametrize("start", ["3", None, [3], True, -1, 900])
 def test_a_record_of_a_window_without_a_start_moves_none(start: Any) -> None:
     """Whatever a program wrote there, the head's start of the window stays a seq (B33, B50)."""
     call = {"event_type": "model_call", "model": "m", "window": {"from": 2}}
@@ -166,3 +166,10 @@ def test_a_record_of_a_window_without_a_start_moves_none(start: Any) -> None:
         {"event_type": "note", "kind": "mail", "data": {"from": 1}},
     ):
         assert one_by_one(INIT, said("a"), call, odd).window_seq == 2
+
+
+def test_a_rewind_moves_the_window_to_what_stands() -> None:
+    """Where a rewind says that the window starts in what it undid, none is recorded: the model would be shown nothing (B33, C16)."""
+    rewind = {"event_type": "rewind", "to_seq": 2, "window_seq": 2}
+    assert one_by_one(INIT, said("a"), said("b"), rewind).window_seq == 2
+    assert one_by_one(INIT, said("a"), said("b"), {**rewind, "window_seq": 3}).window_seq == 0
