@@ -14,6 +14,9 @@ from kipu.ports.store import EventStore
 from kipu.stores.postgres.store import PostgresStore
 from tests.ending import at_end
 
+_LOGS: list[Path] = []
+_SHOWN_LINES = 60
+
 
 @cache
 def postgres_url() -> str:
@@ -23,8 +26,15 @@ def postgres_url() -> str:
 
     folder = Path(tempfile.mkdtemp(prefix="kipu-postgres-"))
     server = get_server(folder, cleanup_mode="delete")
+    _LOGS.append(server.log)
     at_end(server.cleanup)
     return str(server.get_uri())
+
+
+def last_words_of_postgres() -> str:
+    """Return the last lines of its log, nothing where no test of this process has asked for it."""
+    lines = [line for log in _LOGS for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
+    return "\n".join(lines[-_SHOWN_LINES:])
 
 
 def fresh_schema(url: str, **settings: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -37,17 +38,26 @@ def _environment(home: Path) -> dict[str, str]:
 
 
 def _run(arguments: list[str], *, folder: Path, home: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    """Run it to its end. What is not over in time is aborted, and says then where each of its threads stood."""
+    with subprocess.Popen(
         arguments,
         cwd=folder,
-        env=_environment(home),
+        env={**_environment(home), "PYTHONFAULTHANDLER": "1"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=TIME_LIMIT_S,
-        check=False,
-    )
+        start_new_session=True,
+    ) as process:
+        try:
+            output, _ = process.communicate(timeout=TIME_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(
+                process.pid, signal.SIGABRT
+            )  # the whole group: of a shell too, whose programs hold the output open
+            output, _ = process.communicate(timeout=TIME_LIMIT_S)
+            output += f"\nnot over after {TIME_LIMIT_S} s"
+    return subprocess.CompletedProcess(arguments, process.returncode, output)
 
 
 @pytest.fixture
