@@ -124,11 +124,15 @@ def test_git_is_ended_when_it_takes_too_long(tmp_path: Path) -> None:
     """A git that hangs is ended with all it started, and the error says how long it had (B49)."""
     make_repository(tmp_path)
     mark = tmp_path / "pid"
-    program = GitProgram(timeout_s=0.5)
     began = time.monotonic()
-    with pytest.raises(GitError, match=r"did not end within 0\.5 s"):
-        program.run("-c", f"alias.hang=!echo $$ > '{mark}'; sleep 600", "hang", cwd=tmp_path)
-    assert time.monotonic() - began < 60
+    for timeout_s in (0.5, 5.5, 50.5):  # a machine on which it does not even begin in its time gives it more
+        with pytest.raises(GitError, match=f"did not end within {timeout_s} s"):
+            GitProgram(timeout_s=timeout_s).run(
+                "-c", f"alias.hang=!echo $$ > '{mark}'; sleep 600", "hang", cwd=tmp_path
+            )
+        if mark.exists() and mark.read_text():
+            break
+    assert time.monotonic() - began < 300
     assert _ends(int(mark.read_text()))
 
 
