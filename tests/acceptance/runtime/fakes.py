@@ -116,12 +116,12 @@ class Runtime:
         return await self.manager.get_or_create(key)
 
     async def settled(self) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await self.worker.until_idle()
 
     async def settled_soon(self, session: Session) -> None:
         """Wait until the session has no open turn, whoever ended it."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while session.head.open_turn is not None or session.session_id in self.worker.running:
                 await asyncio.sleep(0.005)
                 await session.refresh()
@@ -141,7 +141,8 @@ async def runtime(
 ) -> AsyncIterator[Runtime]:
     """A worker over a store, and everything around it."""
     own = manager is None
-    manager = manager or await open_manager(url)
+    # What is not given back is nobody else's for longer than a test waits.
+    manager = manager or await open_manager(url, lease_ttl_s=600.0)
     feed = LiveFeed()
     builder = OneModelBuilder(manager, model, lambda: list(tools), observer=feed, **parts)
     orchestrator = Orchestrator(manager, builder, monotonic_s=time.monotonic)
@@ -159,7 +160,7 @@ async def runtime(
 
 async def until(session: Session, kind: type[SessionEvent], *, count: int = 1) -> Any:
     """Wait for the `count`-th event of a type and return it."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         async for event in session.follow():
             if isinstance(event, kind):
                 count -= 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from pathlib import Path
 from typing import Any
 
@@ -230,13 +229,11 @@ async def test_turn_that_is_handed_over_goes_on_elsewhere(tmp_path: Path) -> Non
         session = await run.session()
         session_id = session.session_id
         await run.say(session, "go")
-        await asyncio.wait_for(began.wait(), 5)
+        await asyncio.wait_for(began.wait(), 60)
     async with runtime(ScriptedModelClient(["Done."]), FunctionTool("look", None, look), url=url) as run:
         session = await run.manager.open(session_id)
-        began_s = time.monotonic()
         finished = await until(session, TurnFinishedEvent)
         assert finished.outcome == "completed"
-        assert time.monotonic() - began_s < 10
         assert [event.is_error for event in await of_type(session, ToolResultEvent)] == [False]
 
 
