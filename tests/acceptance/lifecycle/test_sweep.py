@@ -226,7 +226,7 @@ async def test_the_keeper_sweeps_by_itself_and_never_erases(tmp_path: Path) -> N
         await keep_awake(manager)
         retention = Retention(expire_after_days=10, erase_after_days=10)
         async with LifecycleKeeper(manager, retention, first_after_s=0, every_s=3600) as keeper:
-            await asyncio.wait_for(keeper.swept.wait(), timeout=30)
+            await asyncio.wait_for(keeper.swept.wait(), timeout=60)
         assert await status_of(manager, session_id) == "expired"
         assert await status_of(manager, trashed.session_id) == "trashed"
 

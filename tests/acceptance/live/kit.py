@@ -110,7 +110,7 @@ class Seen:
         """Return what calls printed."""
         return "".join(one.text for one in self.happenings if isinstance(one, ToolNews))
 
-    async def until(self, is_so: Callable[[Seen], bool], *, within_s: float = 20.0) -> None:
+    async def until(self, is_so: Callable[[Seen], bool], *, within_s: float = 60.0) -> None:
         """Return when it is so."""
         async with asyncio.timeout(within_s):
             while not is_so(self):

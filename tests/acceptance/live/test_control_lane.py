@@ -28,6 +28,7 @@ from kipu.manager.manager import SessionManager
 from kipu.manager.session import Session
 from kipu.runtime.messages.bus import MessageBus
 from kipu.runtime.messages.inbound import InboundEvent
+from tests.acceptance.lost_time import counting_lost_time
 from tests.servers import fresh_schema, postgres_url
 
 WITHIN_S = 5.0  # a tenth of it on a machine that does nothing else
@@ -61,7 +62,7 @@ async def workers(url: str, folder: Path, count: int = 2) -> AsyncIterator[None]
 async def _end(process: asyncio.subprocess.Process) -> None:
     with suppress(ProcessLookupError):
         process.terminate()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await process.communicate()
 
 
@@ -86,7 +87,7 @@ async def told(manager: SessionManager, text: str) -> Session:
 
 async def until(session: Session, kind: type[SessionEvent]) -> Any:
     """Return the first event of a type."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         async for event in session.follow():
             if isinstance(event, kind):
                 return event
@@ -105,7 +106,7 @@ def sleeping() -> list[str]:
 
 async def test_stop_from_elsewhere_ends_a_model_call_that_streams(url: str, tmp_path: Path) -> None:
     """A turn in the middle of an answer ends at once at `kipu stop` elsewhere, and keeps what had come (C13, B61)."""
-    async with await open_manager(url) as manager, workers(url, tmp_path):
+    async with await open_manager(url) as manager, workers(url, tmp_path), counting_lost_time() as lost_s:
         session = await told(manager, "please speak")
         started = await until(session, TurnStartedEvent)
         assert (await kipu(url, "status", session.session_id))["state"] == "running"
@@ -116,33 +117,31 @@ async def test_stop_from_elsewhere_ends_a_model_call_that_streams(url: str, tmp_
         stopped = await kipu(url, "stop", session.session_id)
         assert stopped == {"session_id": session.session_id, "turn_id": started.turn_id, "outcome": "cancelled"}
         asked, ended = await until(session, StopRequestedEvent), await until(session, TurnFinishedEvent)
-        assert (ended.timestamp - asked.timestamp).total_seconds() < WITHIN_S
+        assert (ended.timestamp - asked.timestamp).total_seconds() < WITHIN_S + lost_s()
         assert (await until(session, AgentMessageEvent)).state == "interrupted"
         assert (await kipu(url, "status", session.session_id))["state"] == "idle"
 
 
 async def test_call_is_approved_and_its_processes_are_stopped_from_elsewhere(url: str, tmp_path: Path) -> None:
     """`kipu approve` elsewhere lets a parked call run; `kipu stop` there ends its whole process group at once (C15, C13)."""
-    async with await open_manager(url) as manager, workers(url, tmp_path):
+    async with await open_manager(url) as manager, workers(url, tmp_path), counting_lost_time() as lost_s:
         session = await told(manager, "please shell")
         request = await until(session, ApprovalRequestEvent)
         assert (await kipu(url, "status", session.session_id))["state"] == "parked"
         await kipu(url, "approve", request.approval_id)
         await until(session, ToolStartedEvent)
-        for _ in range(1_000):
-            if sleeping():
-                break
-            await asyncio.sleep(0.01)
-        assert sleeping()
+        async with asyncio.timeout(60):
+            while not sleeping():  # noqa: ASYNC110 - another process starts it
+                await asyncio.sleep(0.01)
         assert (await kipu(url, "stop", session.session_id))["outcome"] == "cancelled"
         asked, ended = await until(session, StopRequestedEvent), await until(session, TurnFinishedEvent)
-        assert (ended.timestamp - asked.timestamp).total_seconds() < WITHIN_S
+        assert (ended.timestamp - asked.timestamp).total_seconds() < WITHIN_S + lost_s()
         assert not sleeping()
 
 
 async def test_parked_turns_are_denied_answered_and_stopped_from_elsewhere(url: str, tmp_path: Path) -> None:
     """Denied, answered, or stopped from elsewhere, a parked turn goes on in a worker, or ends at once (C13, C15)."""
-    async with await open_manager(url) as manager, workers(url, tmp_path):
+    async with await open_manager(url) as manager, workers(url, tmp_path), counting_lost_time() as lost_s:
         denied, asked, left = [await told(manager, text) for text in ("please shell", "now ask", "again shell")]
         await kipu(url, "deny", (await until(denied, ApprovalRequestEvent)).approval_id, "--reason", "not today")
         await kipu(url, "answer", (await until(asked, ApprovalRequestEvent)).approval_id, "blue")
@@ -153,5 +152,5 @@ async def test_parked_turns_are_denied_answered_and_stopped_from_elsewhere(url: 
         await until(left, TurnParkedEvent)
         assert (await kipu(url, "stop", left.session_id))["outcome"] == "cancelled"
         wish, ended = await until(left, StopRequestedEvent), await until(left, TurnFinishedEvent)
-        assert (ended.timestamp - wish.timestamp).total_seconds() < WITHIN_S
+        assert (ended.timestamp - wish.timestamp).total_seconds() < WITHIN_S + lost_s()
         assert (await until(left, TurnResumedEvent)).worker != manager.owner

@@ -35,7 +35,7 @@ async def test_watchers_see_the_characters_that_the_log_has(odd: str, redacts: b
         session = await begun(works.manager)
         async with watching(looks, session.session_id) as there, watching(works, session.session_id) as here:
             await say(works, session.session_id, "go")
-            await asyncio.wait_for(model.held.wait(), 10)
+            await asyncio.wait_for(model.held.wait(), 60)
             model.release()
             await there.until_finished()
             await here.until_finished()

@@ -109,7 +109,7 @@ async def test_following_a_fork_begins_with_the_shared_events(manager: SessionMa
     fork = await session.fork(3)
     await fork.add_event(UserMessageEvent(content="on"))
     seen = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         async for event in fork.follow():
             seen.append(event.event_type)
             if len(seen) == 5:

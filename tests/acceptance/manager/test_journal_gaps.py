@@ -16,7 +16,7 @@ from kipu.stores.wrapper import WrappedStore
 from kipu.wiring import open_manager
 from tests.acceptance.manager.conftest import Opener
 
-LONGEST_S = 20.0
+LONGEST_S = 60.0
 
 
 class DamagedStore(WrappedStore):

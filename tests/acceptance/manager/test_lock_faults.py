@@ -15,7 +15,7 @@ from kipu.ports.store import Lease
 from kipu.stores.wrapper import WrappedStore
 from tests.acceptance.manager.conftest import Opener
 
-LONGEST_S = 20.0
+LONGEST_S = 60.0
 
 
 class LeasingStore(WrappedStore):

@@ -20,7 +20,7 @@ from kipu.stores.wrapper import WrappedStore
 from tests.acceptance.manager.conftest import Opener
 from tests.acceptance.manager.test_turns import FastClock
 
-LONGEST_S = 20.0
+LONGEST_S = 60.0
 
 
 class AppendingStore(WrappedStore):

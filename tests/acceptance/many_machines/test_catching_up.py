@@ -30,7 +30,7 @@ async def test_what_is_not_read_yet_comes_to_a_follower_that_began_before() -> N
             page = await reader.list(SessionQuery())
             assert [head.last_seq for head in page.items] == [1]
             await writer.append("one", [record("after the list")])
-            async with asyncio.timeout(20), aclosing(following) as events:
+            async with asyncio.timeout(60), aclosing(following) as events:
                 async for event in events:
                     assert (event.seq, text_of(event)) == (2, "after the list")
                     break

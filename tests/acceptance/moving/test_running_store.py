@@ -39,7 +39,7 @@ async def test_a_running_store_moves_and_every_message_is_answered_once(tmp_path
         code, told, errors = await ran("copy", source, target, "--cut-over", "--wait-s", "5", home=tmp_path)
         assert code == 0, errors
         assert [each["event"] for each in told] == ["copied", "moved"]
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             ends = [await process.wait() for process in old]
         assert ends == [5, 5]
         said = [(await process.communicate())[1].decode() for process in old]

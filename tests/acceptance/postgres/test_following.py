@@ -39,7 +39,7 @@ class Follower:
 
     async def until(self, is_it: Callable[[StoredEvent], bool]) -> None:
         """Return when such an event has come."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not any(map(is_it, self.found)):
                 self._came.clear()
                 await self._came.wait()

@@ -77,7 +77,7 @@ async def test_pooler_is_found_to_pass_no_notices(pooler: str) -> None:
         everything = two.follow()
         waiting = asyncio.ensure_future(anext(everything))
         await two.append("s", [record("its own")])
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             assert text_of(await waiting) == "its own"
             await one.append("s", [record("the other's")])
             assert text_of(await anext(everything)) == "the other's"

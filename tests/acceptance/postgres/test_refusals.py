@@ -73,7 +73,7 @@ async def test_server_that_only_starts_up_is_waited_for() -> None:
             await begin(store, "one")
             await asyncio.to_thread(server.stop)
             await asyncio.to_thread(start_as_closed_standby, server)
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while "accepting connections" not in await refusal_of(url):
                     pass
             with pytest.raises(StoreUnavailableError):
@@ -161,7 +161,7 @@ async def test_deadlock_with_somebody_else_is_tried_again() -> None:
             dropping = asyncio.ensure_future(store.drop_index())
             await until(url, "SELECT count(*) > 0 FROM pg_locks WHERE NOT granted", True)
             await other.execute(f"UPDATE {table} SET pinned = 0 WHERE session_id <> 's15'".encode())
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await dropping
         heads = [await store.head(session_id) for session_id in sessions]
         assert [head.indexed_seq for head in heads if head is not None] == [0] * 30

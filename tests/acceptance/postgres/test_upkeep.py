@@ -109,7 +109,7 @@ async def test_release_that_becomes_too_old_while_it_runs_stops_writing(monkeypa
         await begin(frozen, "one")
         await migrate(database, migrations=[WIDER])
         await ask(url, f"UPDATE \"{Address.parse(url).schema}\".meta SET value = '{NEXT}' WHERE name = 'oldest'")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not frozen.describe().read_only:  # noqa: ASYNC110 - it looks by itself
                 await asyncio.sleep(0.01)
         with pytest.raises(NewerFormatError):

@@ -109,7 +109,7 @@ def alive(token: str) -> list[int]:
     return found
 
 
-async def appears(condition: Callable[[], object], *, wait_s: float = 20.0) -> None:
+async def appears(condition: Callable[[], object], *, wait_s: float = 60.0) -> None:
     """Wait until something of the outside is so."""
     async with asyncio.timeout(wait_s):
         while not await asyncio.to_thread(condition):  # noqa: ASYNC110

@@ -21,7 +21,7 @@ from tests.acceptance.runtime.bus_place import Opener, answer, said
 async def take(outbounds: AsyncIterator[Outbound], count: int) -> list[Outbound]:
     """Return the next few, and stop listening."""
     found: list[Outbound] = []
-    async with aclosing(cast("AsyncGenerator[Outbound, None]", outbounds)), asyncio.timeout(20):
+    async with aclosing(cast("AsyncGenerator[Outbound, None]", outbounds)), asyncio.timeout(60):
         async for outbound in outbounds:
             found.append(outbound)
             if len(found) == count:

@@ -123,7 +123,7 @@ async def test_rewind_while_the_summary_is_made_wins() -> None:
         await talk(session, 12)
         model = chatty(ScriptedReply("late", hold_after=0))
         work = asyncio.ensure_future(Compaction(session, model).now())
-        await asyncio.wait_for(model.held.wait(), 5)
+        await asyncio.wait_for(model.held.wait(), 60)
         await session.rewind(turns=2)
         model.release()
         with pytest.raises(InputError, match="changed"):
@@ -138,9 +138,9 @@ async def test_summary_does_not_hold_the_session() -> None:
         session = await run.session()
         await talk(session, 12)
         work = asyncio.ensure_future(Compaction(session, slow).now())
-        await asyncio.wait_for(slow.held.wait(), 5)
+        await asyncio.wait_for(slow.held.wait(), 60)
         await run.say(session, "quick question")
-        await asyncio.wait_for(run.worker.until_idle(), 5)
+        await asyncio.wait_for(run.worker.until_idle(), 60)
         assert [event.outcome for event in await of_type(session, TurnFinishedEvent)] == ["completed"]
         slow.release()
         await work

@@ -40,7 +40,7 @@ async def children(run: Runtime, parent: Session) -> list[Session]:
 
 async def parked_child(run: Runtime, parent: Session) -> None:
     """Wait until a child of the parent waits for a person."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         async for stored in run.manager.store.follow():
             if stored.session_id != parent.session_id and stored.record.event_type == "turn_parked":
                 return
@@ -107,7 +107,7 @@ async def test_stop_of_the_parent_ends_the_child() -> None:
     async with runtime(model, delegates=True) as run:
         session = await run.session()
         await run.say(session, "go")
-        await asyncio.wait_for(model.held.wait(), 5)
+        await asyncio.wait_for(model.held.wait(), 60)
         await session.add_event(StopRequestedEvent(turn_id=session.head.open_turn or ""))
         await run.settled_soon(session)
         (child,) = await children(run, session)

@@ -45,7 +45,7 @@ class Platform:
 
     async def until(self, count: int) -> list[Outbound]:
         """Return what it got once that is `count` things."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while len(self.got) < count:
                 self.news.clear()
                 await self.news.wait()
@@ -64,7 +64,7 @@ async def deliveries(session: Session) -> list[DeliveryEvent]:
 
 async def owes_nothing(session: Session) -> None:
     """Return once the session owes no answer any more."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         async for _event in session.follow(after=0):
             await session.refresh()
             if session.head.waiting == () and session.head.undelivered == () and session.head.open_turn is None:
@@ -367,7 +367,7 @@ async def test_what_was_sent_is_recorded_whatever_its_id_is(open_place: Opener, 
         await place.send("hi")
         session = await place.session()
         await answer(session, "hello")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await owes_nothing(session)
         await delivery.sweep()
         await delivery.settle()
@@ -393,7 +393,7 @@ async def test_client_that_ends_itself_is_given_up_in_the_end(open_place: Opener
         await place.send("hi")
         session = await place.session()
         await answer(session, "hello")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await owes_nothing(session)
     assert tried == QUICK.tries
     assert [event.status for event in await deliveries(session)] == ["failed"]

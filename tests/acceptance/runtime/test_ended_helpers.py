@@ -35,7 +35,7 @@ async def left_family(manager: SessionManager) -> AsyncIterator[Session]:
     async with runtime(model, manager=manager, delegates=True) as run:
         session = await run.session()
         await run.say(session, "go")
-        await asyncio.wait_for(model.held.wait(), 5)
+        await asyncio.wait_for(model.held.wait(), 60)
     await session.refresh()
     assert session.head.open_turn is not None
     yield session
@@ -51,7 +51,7 @@ async def test_stop_before_anybody_takes_the_turn_up_ends_the_helper_too() -> No
         await ControlLane(manager, wake=lambda _session_id: None).stop(session.session_id)
         async with runtime(family(LATE), manager=manager, delegates=True) as run:
             (child,) = await children(run, session)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 await until(session, TurnFinishedEvent)
                 await until(child, TurnFinishedEvent)
             assert (await outcomes(session), await outcomes(child)) == (["cancelled"], ["cancelled"])
@@ -82,7 +82,7 @@ async def test_task_that_no_turn_took_is_taken_back_with_its_parent(monkeypatch:
 
 async def waiting_child(run: Runtime, session: Session) -> Session:
     """Return the helper's session when its task waits there."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while True:
             for child in await children(run, session):
                 await child.refresh()
@@ -104,7 +104,7 @@ async def test_turn_whose_agent_cannot_be_built_any_more_ends_its_helper(monkeyp
         monkeypatch.setattr(OneModelBuilder, "build", only_helpers)
         async with runtime(family(LATE), manager=manager, delegates=True) as run:
             (child,) = await children(run, session)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 await until(child, TurnFinishedEvent)
                 await until(session, TurnFinishedEvent)
             assert (await outcomes(session), await outcomes(child)) == (["failed"], ["cancelled"])
@@ -155,7 +155,7 @@ async def test_helper_that_asks_is_ended_with_the_erasure_of_its_parent() -> Non
         (child,) = await children(run, session)
         assert len(await run.desk.pending()) == 1
         assert await manager.delete_session(session.session_id)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await until(child, TurnFinishedEvent)
         await run.settled_soon(child)
         assert (await outcomes(child), write.calls, await run.desk.pending()) == (["cancelled"], [], [])

@@ -351,7 +351,7 @@ async def test_mcp_tools_change_between_turns_only(kind: str) -> None:
         steady = one.toolbox.find("mcp__srv__steady" if kind == "changing" else "mcp__srv__add")
         await one.call("mcp__srv__go" if kind == "changing" else "mcp__srv__change")
         assert one.toolbox.definitions() == shown
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while (after := await one.begin_turn()) == before:  # noqa: ASYNC110 - the news comes in its own time
                 await asyncio.sleep(0.02)
         if kind == "changing":

@@ -74,7 +74,7 @@ async def test_turn_ends_in_order_whatever_a_provider_says(name: str, noise: str
         url = f"http://127.0.0.1:{port}" + ("" if name.startswith("anthropic") else "/v1")
         client: Any = open_provider_client(name, base_url=url, api_key="key-of-a-test")
         try:
-            async with runtime(client, stream_limits=QUIET) as run, asyncio.timeout(30):
+            async with runtime(client, stream_limits=QUIET) as run, asyncio.timeout(60):
                 session = await run.session()
                 await run.say(session, "hi")
                 finished = await until(session, TurnFinishedEvent)

@@ -226,7 +226,7 @@ async def test_followers_of_a_turn_see_no_secret(tmp_path: Path) -> None:
         with run.feed.listen(session.session_id) as listener:
             await session.add_event(UserMessageEvent(content="go", queued=True, busy={"mode": "followup"}))
             run.worker.wake(session.session_id)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await run.worker.until_idle()
             seen = listener.drain()
     assert KNOWN not in repr(seen)

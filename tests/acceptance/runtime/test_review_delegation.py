@@ -131,7 +131,7 @@ async def test_killed_parent_finds_its_helpers_answer_again(tmp_path: Path) -> N
         tool = agent.parts.toolbox.find("delegate")
         assert tool is not None
         context = ToolContext(session.session_id, "turn", call, Principal.local())
-        again = await asyncio.wait_for(tool.run({"task": "count the files"}, context), 5)
+        again = await asyncio.wait_for(tool.run({"task": "count the files"}, context), 60)
         assert again.content.startswith("There are 7.")
         assert len(await of_type(child, TurnStartedEvent)) == 1
         assert len(await children(run, session)) == 1
@@ -158,11 +158,11 @@ async def test_stop_of_a_helper_is_heard_at_once() -> None:
     async with runtime(model, delegates=True) as run:
         session = await run.session()
         await run.say(session, "go")
-        await asyncio.wait_for(model.held.wait(), 5)
+        await asyncio.wait_for(model.held.wait(), 60)
         (child,) = await children(run, session)
         await child.refresh()
         await child.add_event(StopRequestedEvent(turn_id=child.head.open_turn or ""))
-        await asyncio.wait_for(until(session, TurnFinishedEvent), 5)
+        await asyncio.wait_for(until(session, TurnFinishedEvent), 60)
         assert [event.outcome for event in await of_type(child, TurnFinishedEvent)] == ["cancelled"]
         (result,) = await of_type(session, ToolResultEvent)
         assert result.error_info == "cancelled"

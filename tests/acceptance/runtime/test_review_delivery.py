@@ -40,10 +40,10 @@ async def test_answers_go_out_at_once_after_the_store_failed_for_a_moment(monkey
 
     monkeypatch.setattr(place.manager.store, "follow", failing_once)
     async with Delivery(place.manager, {"chat": platform.send}, limits=HARDLY_SWEEPING):
-        await asyncio.wait_for(again.wait(), 5)
+        await asyncio.wait_for(again.wait(), 60)
         await place.send("hello")
         await answer(await place.session(), "hi")
-        await asyncio.wait_for(platform.until(1), 5)
+        await asyncio.wait_for(platform.until(1), 60)
     await place.manager.close()
     assert platform.texts == ["hi"]
 
@@ -67,7 +67,7 @@ async def test_answer_is_recorded_again_and_not_sent_again_when_the_record_faile
         await place.send("hello")
         session = await place.session()
         await answer(session, "hi")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             async for event in session.follow():
                 if isinstance(event, DeliveryEvent) and event.status == "sent":
                     break

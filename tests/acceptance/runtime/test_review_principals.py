@@ -60,7 +60,7 @@ def coding(manager: SessionManager, place: Path) -> Runtime:
 
 async def decide_all(run: Runtime, session: Session) -> None:
     """Let the tenant's administrator allow whatever is asked until no turn is open."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             await run.worker.until_idle()
             await session.refresh()
@@ -86,9 +86,9 @@ async def test_session_of_a_tenant_works_end_to_end(tmp_path: Path) -> None:
             outbounds = await run.bus.subscribe(session.session_id, after=0, principal=ADA)
             await decide_all(run, session)
             assert [event.outcome for event in await events_of(session, TurnFinishedEvent)] == ["completed"]
-            reply = await asyncio.wait_for(anext(aiter(outbounds)), 5)
+            reply = await asyncio.wait_for(anext(aiter(outbounds)), 60)
             assert reply.content == "All done."
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while session.head.undelivered:
                     await delivery.sweep()
                     await delivery.settle()

@@ -63,7 +63,7 @@ async def test_draining_begins_no_turn_for_who_waits_in_line() -> None:
     async with runtime(model, max_turns=1) as run:
         first, second = await run.session("test:1"), await run.session("test:2")
         await run.say(first, "go")
-        await asyncio.wait_for(model.held.wait(), 5)
+        await asyncio.wait_for(model.held.wait(), 60)
         await run.say(second, "me too")
         await run.worker.drain(timeout_s=0.0)
         assert run.worker.running == frozenset()
@@ -86,7 +86,7 @@ async def test_steering_message_ends_the_questions_of_its_turn() -> None:
     async with runtime(model, write, busy) as run:
         session = await run.session()
         await run.say(session, "go")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             async for event in session.follow():
                 if event.event_type == "approval_request":
                     break
@@ -119,7 +119,7 @@ async def test_steering_message_waits_for_a_call_that_a_dead_process_began(tmp_p
     async with runtime(model, FunctionTool("read", hang, fields), FunctionTool("write", hang, fields), url=url) as run:
         session = await run.session()
         await run.say(session, "go")
-        await asyncio.wait_for(begun.wait(), 5)
+        await asyncio.wait_for(begun.wait(), 60)
         if not changes:  # both began side by side
             await until(session, ToolStartedEvent, count=2)
         await run.worker.drain(timeout_s=0.0)
@@ -342,7 +342,7 @@ async def test_worker_hears_stops_after_its_store_failed_once(monkeypatch: pytes
         async with runtime(model, manager=manager) as run:
             session = await run.session()
             await run.say(session, "go")
-            await asyncio.wait_for(model.held.wait(), 5)
+            await asyncio.wait_for(model.held.wait(), 60)
             turn_id = session.head.open_turn or ""
             await manager.store.head(session.session_id)
             await session.add_event(StopRequestedEvent(turn_id=turn_id))  # as another process: nobody is woken
@@ -388,7 +388,7 @@ async def test_turn_that_is_handed_over_again_and_again_is_not_given_up(tmp_path
         model = ScriptedModelClient([ScriptedReply("slow", hold_after=0)])
         async with runtime(model, url=url) as run:
             run.worker.wake(session_id)
-            await asyncio.wait_for(model.held.wait(), 5)
+            await asyncio.wait_for(model.held.wait(), 60)
     async with runtime(ScriptedModelClient(["At last."]), url=url) as run:
         session = await run.manager.open(session_id)
         finished = await until(session, TurnFinishedEvent)
@@ -427,7 +427,7 @@ async def test_turns_limit_of_time_ends_a_call_that_has_none() -> None:
     async with runtime(model, tool, limits=TurnLimits(max_seconds=1.0)) as run:
         session = await run.session()
         await run.say(session, "go")
-        await asyncio.wait_for(run.worker.until_idle(), 5)
+        await asyncio.wait_for(run.worker.until_idle(), 60)
         (finished,) = await of_type(session, TurnFinishedEvent)
         assert finished.outcome == "failed"
         assert "its limit is 1 s" in finished.error
@@ -454,7 +454,7 @@ async def test_full_disk_in_the_middle_of_a_turn_costs_no_turn(monkeypatch: pyte
         async with runtime(model, tool, manager=manager) as run:
             session = await run.session()
             await run.say(session, "go")
-            (finished,) = [await asyncio.wait_for(until(session, TurnFinishedEvent), 10)]
+            (finished,) = [await asyncio.wait_for(until(session, TurnFinishedEvent), 60)]
             assert finished.outcome == "completed"
             assert len(tool.calls) == 1
             assert [event.synthetic for event in await of_type(session, ToolResultEvent)] == ["interrupted"]
@@ -477,7 +477,7 @@ async def test_turn_that_waits_in_quarantine_is_left_alone_by_a_drain(tmp_path: 
         async with runtime(model, manager=manager) as run:
             for session in sessions:
                 run.worker.wake(session.session_id)
-            await asyncio.wait_for(model.held.wait(), 5)
+            await asyncio.wait_for(model.held.wait(), 60)
         after = [len(await session.get_full_history()) for session in sessions]
         assert sum(now > then for then, now in zip(before, after, strict=True)) == 1
 
@@ -505,7 +505,7 @@ async def test_work_of_others_hides_none_of_ones_own() -> None:
         orchestrator = Orchestrator(manager, OneModelBuilder(manager, model, list), monotonic_s=lambda: 0.0)
         serves = {session.session_id}
         async with Worker(manager, orchestrator, max_turns=1, sweep_s=0.01, accepts=serves.__contains__):
-            finished = await asyncio.wait_for(until(session, TurnFinishedEvent), 5)
+            finished = await asyncio.wait_for(until(session, TurnFinishedEvent), 60)
         assert finished.outcome == "completed"
         assert len(model.requests) == 1
         await orchestrator.close()
@@ -517,7 +517,7 @@ async def test_new_session_for_a_key_takes_nothing_from_a_turn_that_runs() -> No
     async with runtime(model) as run:
         session = await run.session()
         await run.say(session, "go")
-        await asyncio.wait_for(model.held.wait(), 5)
+        await asyncio.wait_for(model.held.wait(), 60)
         fresh = await run.manager.new_session("test:1")
         model.release()
         await run.settled()

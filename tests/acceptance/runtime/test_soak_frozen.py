@@ -27,7 +27,7 @@ STORES = {"sqlite": "sqlite:///{}/s.db", "jsonl": "jsonl:///{}/sessions", "postg
 
 async def told(condition: Callable[[], object]) -> None:
     """Wait for what another process does."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - another process tells
             await asyncio.sleep(0.01)
 

@@ -98,7 +98,7 @@ async def test_time_of_a_crashed_process_counts(tmp_path: Path) -> None:
     async with runtime(client, look, url=url, limits=TurnLimits(max_seconds=60)) as run:
         session_id = (await run.session()).session_id
         await run.say(await run.session(), "talk")
-        await asyncio.wait_for(client.held.wait(), 5)
+        await asyncio.wait_for(client.held.wait(), 60)
     again = ScriptedModelClient(["never"])
     async with (
         await open_manager(url) as manager,
@@ -132,7 +132,7 @@ async def test_limit_that_bounds_nothing_is_said_before_the_model_is_asked(
         session_id = await manager.create_session(key="chat:1", initial_context=kept)
         said = InboundEvent(channel="chat", chat_id="1", sender_id="ada", content="hello")
         await run.bus.send(session_id, said)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await run.worker.until_idle()
         (finished,) = await of_type(await manager.open(session_id), TurnFinishedEvent)
         assert (finished.outcome, model.requests) == ("failed", [])

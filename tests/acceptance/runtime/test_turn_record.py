@@ -75,7 +75,7 @@ async def test_worker_reads_a_session_only_once_it_holds_it(tmp_path: Path) -> N
         session = await run.manager.open(receipt.session_id)
         await until(session, TurnFinishedEvent, count=1)
         await run.settled_soon(session)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while len(model.requests) == 1:
                 await run.worker.sweep()
                 await run.settled()
@@ -232,7 +232,7 @@ async def test_long_task_goes_on_over_several_processes(tmp_path: Path) -> None:
             if not session_id:
                 session_id = (await bus.publish(said("do it all"))).session_id
             session = await run.manager.open(session_id)
-            await asyncio.wait_for(reached.wait() if stop_at else until(session, TurnFinishedEvent), 30)
+            await asyncio.wait_for(reached.wait() if stop_at else until(session, TurnFinishedEvent), 60)
     async with await open_manager(url) as manager:
         session = await manager.open(session_id)
         results = await of_type(session, ToolResultEvent)

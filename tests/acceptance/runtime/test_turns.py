@@ -109,7 +109,7 @@ async def test_turns_of_different_sessions_overlap() -> None:
     async with runtime(model) as run:
         slow, fast = await run.session("test:slow"), await run.session("test:fast")
         await run.say(slow, "slow one")
-        await asyncio.wait_for(model.held.wait(), 5)
+        await asyncio.wait_for(model.held.wait(), 60)
         await run.say(fast, "quick one")
         await until(fast, TurnFinishedEvent)
         assert not await of_type(slow, TurnFinishedEvent)
@@ -124,7 +124,7 @@ async def test_stop_keeps_what_had_streamed_and_ends_the_turn() -> None:
     async with runtime(model) as run:
         session = await run.session()
         await run.say(session, "count")
-        await asyncio.wait_for(model.held.wait(), 5)
+        await asyncio.wait_for(model.held.wait(), 60)
         await session.add_event(StopRequestedEvent(turn_id=session.head.open_turn or ""))
         await run.settled_soon(session)
 
@@ -147,7 +147,7 @@ async def test_stop_closes_running_calls_as_cancelled() -> None:
     async with runtime(model, FunctionTool("hang", hang), FunctionTool("look")) as run:
         session = await run.session()
         await run.say(session, "go")
-        await asyncio.wait_for(began.wait(), 5)
+        await asyncio.wait_for(began.wait(), 60)
         await session.add_event(StopRequestedEvent(turn_id=session.head.open_turn or ""))
         await run.settled_soon(session)
 

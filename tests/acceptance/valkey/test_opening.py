@@ -34,6 +34,7 @@ from tests.acceptance.valkey.kit import ask, begin, everything_said, keys_of, op
 from tests.valkey_servers import fresh_prefix, own_server, valkey_url
 
 SECRET = "s3cret/word"
+AT_ONCE_S = 10.0
 
 
 @pytest.mark.parametrize(
@@ -88,7 +89,7 @@ async def test_password_that_is_refused_is_told_without_it() -> None:
 
 async def test_server_that_is_not_there_is_told_at_once() -> None:
     """A server that is not there is StoreUnavailableError within seconds, without the URL's password (VK-2)."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(AT_ONCE_S):
         with pytest.raises(StoreUnavailableError) as failure:
             await ValkeyStore.open("valkey://me:s3cret@127.0.0.1:1", liveness=FakeLiveness())
     assert "s3cret" not in everything_said(failure.value)
@@ -140,7 +141,7 @@ async def test_user_who_may_not_write_is_told_before_anything_is_half_done() -> 
             follower = store.follow("one", after=1)
             waiting = asyncio.ensure_future(anext(follower))
             await other.append("one", [record("heard by looking")])
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 assert (await waiting).seq == 2
             assert any("looked for" in note for note in store.describe().notes)
 
@@ -175,14 +176,14 @@ async def test_replica_is_unavailable_until_another_takes_the_writes() -> None:
         async with opened(both) as store, opened(fresh_prefix(second.url)) as single:
             await begin(store, "one")
             await begin(single, "one")
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while not await ask(first.url, "EXISTS", keys_of(both).of("one").head):
                     pass
             await ask(second.url, "REPLICAOF", "127.0.0.1", first.port)
             await ask(first.url, "REPLICAOF", "NO", "ONE")
             with pytest.raises(StoreUnavailableError, match="replica"):
                 await single.append("one", [record("nowhere")])
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while True:
                     try:
                         assert (await store.append("one", [record("over there")])).first_seq == 2
@@ -199,7 +200,7 @@ async def test_replicas_are_waited_for() -> None:
             async with opened(url) as store:
                 await begin(store, "one")
         await ask(second.url, "REPLICAOF", "127.0.0.1", first.port)
-        async with asyncio.timeout(30), opened(url) as store:
+        async with asyncio.timeout(60), opened(url) as store:
             while True:
                 with suppress(StoreUnavailableError, SessionExistsError):
                     await begin(store, "two")

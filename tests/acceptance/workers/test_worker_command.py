@@ -79,7 +79,7 @@ async def asked(port: int, path: str) -> str:
 async def looked(port: int, path: str) -> tuple[int, str]:
     """Return the status and the text of an answer."""
     try:
-        reply = await asyncio.to_thread(urllib.request.urlopen, f"http://127.0.0.1:{port}/{path}", timeout=10)
+        reply = await asyncio.to_thread(urllib.request.urlopen, f"http://127.0.0.1:{port}/{path}", timeout=60)
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
     with reply:
@@ -88,7 +88,7 @@ async def looked(port: int, path: str) -> tuple[int, str]:
 
 async def is_ready(port: int, expected: bool) -> None:
     """Wait until a worker says that it is ready, or that it is not; that it lives, it says all the while."""
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(60):
         while (await looked(port, "readyz"))[0] != (200 if expected else 503):
             assert await looked(port, "healthz") == (200, "ok\n")
             await asyncio.sleep(0.05)
@@ -102,7 +102,7 @@ async def figures(port: int) -> dict[str, float]:
 
 async def served(port: int, count: int) -> dict[str, float]:
     """Wait until a worker has counted so many turns and return its metrics: a turn counts when its lease is given back."""
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(60):
         while (found := await figures(port))["kipu_worker_turns_served_total"] < count:  # noqa: ASYNC110 - another process counts
             await asyncio.sleep(0.05)
     assert found["kipu_worker_turns_served_total"] == count
@@ -137,7 +137,7 @@ async def test_worker_answers_what_another_process_was_told_and_ends_in_order(tm
         assert await asked(port, "readyz") == "ready\n"
         await served(port, 1)
         process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             assert await process.wait() == 0
 
 
@@ -171,7 +171,7 @@ async def test_draining_worker_is_not_ready_and_hands_over_at_once(tmp_path: Pat
             leaving.send_signal(signal.SIGTERM)
             await until_event(session, TurnResumedEvent)
             assert time.monotonic() - told_s < DEFAULT_TTL_S / 2
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 assert await leaving.wait() == 0
 
 

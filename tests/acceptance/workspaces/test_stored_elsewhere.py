@@ -19,11 +19,9 @@ MARK = "nobody else writes this: quetzal-7731"
 
 async def until(holds: Callable[[], bool]) -> None:
     """Return when something holds that another task brings about."""
-    for _ in range(1500):
-        if holds():
-            return
-        await asyncio.sleep(0.02)
-    raise AssertionError
+    async with asyncio.timeout(60):
+        while not holds():  # noqa: ASYNC110 - another task tells
+            await asyncio.sleep(0.02)
 
 
 async def made(manager: SessionManager) -> str:

@@ -241,7 +241,7 @@ async def shown_of(manager: SessionManager, *steps: Any) -> tuple[list[tuple[Any
             else:
                 streams.tell(EndNews(SESSION_ID, "turn_1"))
                 await session.add_event(step)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while view.seen_seq < session.history.last_seq:
             await moved.wait()
             moved.clear()

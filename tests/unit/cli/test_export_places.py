@@ -41,7 +41,7 @@ def test_a_pipe_is_written_into_and_stays_one(what: tuple[str, ...], kipu: Comma
     is_pipe = stat.S_ISFIFO(pipe.stat().st_mode)
     os.close(holder)
     assert (ran.code, is_pipe) == (0, True), ran.stderr
-    reader.join(timeout=20)
+    reader.join(timeout=60)
     assert not reader.is_alive()
     file = tmp_path / "file"
     kipu.run("export", *what, "--to", str(file))

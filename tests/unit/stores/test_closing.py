@@ -25,7 +25,7 @@ async def test_closing_commits_what_was_accepted(url: str, tmp_path: Path) -> No
     appends = [asyncio.ensure_future(store.append("one", [record(number)])) for number in range(1, 21)]
     await asyncio.sleep(0)  # they are on their way
     await store.close()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         outcomes = await asyncio.gather(*appends, return_exceptions=True)
     again = await open_store(url.format(tmp_path))
     stored = [event.record.event_id for event in await again.read("one")][1:]

@@ -24,7 +24,7 @@ def searching(request: pytest.FixtureRequest, tmp_path: Path) -> ToolBench:
 
 
 async def said(bench: ToolBench, name: str, **arguments: Any) -> str:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         return str((await bench.call(name, **arguments)).content)
 
 

@@ -62,7 +62,7 @@ async def test_damaged_spool_is_merged_as_far_as_it_can_be_read(damage: str, tmp
     """The pair opens, every whole record is in the primary once and in order, and the session goes on (A49, A53, C16)."""
     change, kept = DAMAGES[damage]
     await spooled(tmp_path, change)
-    async with asyncio.timeout(20), pair(tmp_path) as (store, primary):
+    async with asyncio.timeout(60), pair(tmp_path) as (store, primary):
         assert [text for _, text in await log(store)] == kept
         assert not (tmp_path / LOG).exists()
         await store.append("one", [record("goes on")])
@@ -74,7 +74,7 @@ async def test_what_a_merge_cannot_read_is_kept_and_reported(damage: str, tmp_pa
     """The bytes that are no record outlive the spooled session, `verify` names them, and an erasure takes them (C16, C20)."""
     change, _ = DAMAGES[damage]
     data = await spooled(tmp_path, change)
-    async with asyncio.timeout(20), pair(tmp_path) as (store, _):
+    async with asyncio.timeout(60), pair(tmp_path) as (store, _):
         (found,) = await store.verify()
         assert found.offset is not None
         assert found.length

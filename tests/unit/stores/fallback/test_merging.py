@@ -149,7 +149,7 @@ async def test_followers_see_each_event_once_over_a_merge(tmp_path: Path) -> Non
         everything, one = store.follow(), store.follow("one", after=1)
 
         async def take(count: int) -> list[list[str]]:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 return [[(await anext(stream)).record.event_id for _ in range(count)] for stream in (everything, one)]
 
         pulled = asyncio.ensure_future(take(2))

@@ -68,7 +68,7 @@ async def test_who_waits_for_a_session_holds_none_behind_it(tmp_path: Path) -> N
             await asyncio.sleep(0.1)
             assert not jobs.done()
             for name in names[1:]:
-                await asyncio.wait_for(other.append(name, [record("passes")]), 5.0)
+                await asyncio.wait_for(other.append(name, [record("passes")]), 60)
         finally:
             first.release()
             first.close()
@@ -231,7 +231,7 @@ async def _until_expected(folder: Path, key: str) -> None:
     """Wait until a commit has said that a batch with this key is on its way."""
     index = sqlite3.connect(folder / "store" / "index.sqlite")
     try:
-        deadline_s = time.monotonic() + 20
+        deadline_s = time.monotonic() + 60
         while not index.execute("SELECT 1 FROM pending WHERE key = ?", (key,)).fetchone():
             assert time.monotonic() < deadline_s, "nobody expects the key"
             await asyncio.sleep(0.01)

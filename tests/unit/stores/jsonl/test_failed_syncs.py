@@ -16,7 +16,7 @@ from kipu.errors import StoreUnavailableError
 from kipu.testing.fakes import FakeClock
 from tests.unit.stores.jsonl.kit import begin, fill, log_of, opened, record, texts
 
-WAIT_S = 20
+WAIT_S = 60
 
 
 class System:

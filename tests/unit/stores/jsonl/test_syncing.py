@@ -162,7 +162,7 @@ async def test_a_buffer_is_synced_by_the_clock_and_by_closing(
         await begin(store)
         await fill(store, 1)
         medium.taken()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await synced.wait()
         assert medium.taken() == ["one/000001.jsonl"]
         await fill(store, 1)
@@ -215,6 +215,6 @@ async def test_a_buffer_is_synced_by_the_clock_again_and_again(
             medium.taken()
             synced.clear()
             await fill(store, 1)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await synced.wait()
             assert medium.taken() == ["one/000001.jsonl"]

@@ -101,7 +101,7 @@ async def test_a_buffered_append_is_synced_within_a_second(tmp_path: Path, monke
         monkeypatch.setattr(os, "fdatasync", watched)
         started_s = loop.time()
         await store.append("one", [record()])
-        await asyncio.wait_for(synced.wait(), timeout=20)
+        await asyncio.wait_for(synced.wait(), timeout=60)
         assert loop.time() - started_s >= 0.1
         monkeypatch.undo()
 
@@ -120,7 +120,7 @@ async def test_a_sync_by_the_clock_that_failed_is_made_up_for(tmp_path: Path, mo
         await begin(store)
         monkeypatch.setattr(os, "fdatasync", failing)
         await store.append("one", [record("alone")])
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await failed.wait()
             while not _database_holds(tmp_path / "store.db", "alone"):  # noqa: ASYNC110 - nobody tells when it is written
                 await asyncio.sleep(0.02)
