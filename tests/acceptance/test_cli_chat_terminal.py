@@ -15,7 +15,7 @@ import pytest
 from kipu.testing.fake_provider import FakeAnswer, FakeProvider
 from tests.unit.cli.command_line import KIPU, CommandLine
 
-WAIT_S = 60
+WAIT_S = 120
 POLL_S = 0.05
 
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
