@@ -12,7 +12,10 @@ from kipu.errors import LeaseLostError, LeaseRequiredError, SessionBusyError
 from kipu.events.conversation import AgentMessageEvent, ToolCallEvent, ToolResultEvent, UserMessageEvent
 from kipu.events.turn import TurnFinishedEvent
 from kipu.manager.manager import SessionManager
+from kipu.ports.store import EventStore, Lease
 from kipu.stores.host import SystemClock
+from kipu.stores.wrapper import WrappedStore
+from kipu.testing.fakes import FakeClock
 from kipu.testing.validators import validate
 from tests.acceptance.manager.conftest import Opener
 
@@ -123,13 +126,33 @@ async def test_a_stale_lease_appends_nothing(opener: Opener) -> None:
     assert texts == ["I have it now"]
 
 
+class RenewedStore(WrappedStore):
+    """Tell of each renewal once it is done."""
+
+    def __init__(self, inner: EventStore) -> None:
+        super().__init__(inner)
+        self.renewed = asyncio.Event()
+
+    async def renew(self, lease: Lease) -> Lease:
+        later = await super().renew(lease)
+        self.renewed.set()
+        return later
+
+
 async def test_a_lease_is_renewed_while_it_is_held(opener: Opener) -> None:
     """A turn longer than the lease keeps it (C3)."""
-    one, two = await opener(lease_ttl_s=0.15), await opener()
+    clock = FakeClock()
+    one, two = await opener(lease_ttl_s=0.15, clock=clock), await opener(clock=clock)
+    store = one.store = RenewedStore(one.store)
     mine, theirs = await one.get_or_create("cli:p"), await two.get_or_create("cli:p")
     async with mine.turn() as turn:
+        for _ in range(3):
+            clock.advance(0.1)
+            store.renewed.clear()
+            async with asyncio.timeout(60):
+                await store.renewed.wait()
         with pytest.raises(SessionBusyError):
-            async with theirs.turn(wait_s=0.6):
+            async with theirs.turn(wait_s=0):
                 pass
         await turn.add_event(AgentMessageEvent(content="still mine"))
 
