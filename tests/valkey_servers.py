@@ -42,7 +42,7 @@ def _started(folder: Path, **settings: str) -> Any:
             port = probe.getsockname()[1]
         server = ValkeyServer(port=port, data_dir=folder, persist=True, config=dict(settings))
         try:
-            server.start(timeout=30)
+            server.start(timeout=60)
         except StartupError:
             if number == _TRIES - 1:
                 raise
@@ -91,7 +91,7 @@ class OwnServer:
         """Start it again, at the same place, with some settings changed."""
         self._settings |= settings
         self._server = ValkeyServer(port=self.port, data_dir=self.folder, persist=True, config=dict(self._settings))
-        self._server.start(timeout=30)
+        self._server.start(timeout=60)
 
 
 @contextmanager

@@ -67,7 +67,7 @@ def test_chat_that_waits_for_a_line_ends_at_a_signal(kipu: CommandLine, number: 
             assert chat.stdout is not None
             assert chat.stdout.readline() == "One.\n"
             chat.send_signal(number)
-            assert chat.wait(30) == 128 + number
+            assert chat.wait(60) == 128 + number
     assert kipu.run("verify").code == 0
 
 
@@ -80,7 +80,7 @@ def test_chat_that_is_terminated_in_an_answer_is_taken_over(kipu: CommandLine) -
             send(chat, "first question")
             assert provider.held.wait(60)
             chat.terminate()
-            assert chat.wait(30) == 143
+            assert chat.wait(60) == 143
         ran = kipu.process("chat", "--continue", stdin="second question\n")
     assert ran.stdout.splitlines() == ["The answer.", "More."]
     events = kipu.events(kipu.ids()[0])

@@ -426,7 +426,7 @@ async def test_model_interrupted_in_mid_stream_gives_the_partial_answer(name: st
             begun = asyncio.Event()
 
             async def interrupt_when_silent() -> None:
-                await asyncio.gather(begun.wait(), asyncio.to_thread(provider.held.wait, 10))
+                await asyncio.gather(begun.wait(), asyncio.to_thread(provider.held.wait, 60))
                 stream.interrupt()
 
             interrupter = asyncio.create_task(interrupt_when_silent())
@@ -444,7 +444,7 @@ async def test_model_interrupted_in_mid_stream_gives_the_partial_answer(name: st
             task = asyncio.current_task()
             assert task is not None
             assert task.cancelling() == 0
-        assert await asyncio.to_thread(provider.abandoned.wait, 10)
+        assert await asyncio.to_thread(provider.abandoned.wait, 60)
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -463,7 +463,7 @@ async def test_model_stream_of_a_cancelled_task_keeps_the_partial_answer(name: s
                     begun.set()
 
             reader = asyncio.create_task(read())
-            await asyncio.gather(begun.wait(), asyncio.to_thread(provider.held.wait, 10))
+            await asyncio.gather(begun.wait(), asyncio.to_thread(provider.held.wait, 60))
             reader.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await reader
@@ -471,7 +471,7 @@ async def test_model_stream_of_a_cancelled_task_keeps_the_partial_answer(name: s
             assert (partial.state, partial.tool_calls, partial.opaque) == ("interrupted", (), None)
             assert partial.text
             assert "I will write.".startswith(partial.text)
-        assert await asyncio.to_thread(provider.abandoned.wait, 10)
+        assert await asyncio.to_thread(provider.abandoned.wait, 60)
 
 
 async def test_model_endless_answer_stops_at_a_word() -> None:
@@ -487,7 +487,7 @@ async def test_model_endless_answer_stops_at_a_word() -> None:
         assert isinstance(last, ModelReply)
         assert last.state == "interrupted"
         assert last.text.startswith("again again ")
-        assert await asyncio.to_thread(provider.abandoned.wait, 10)
+        assert await asyncio.to_thread(provider.abandoned.wait, 60)
 
 
 async def test_model_stream_left_early_frees_its_connection() -> None:
@@ -496,7 +496,7 @@ async def test_model_stream_left_early_frees_its_connection() -> None:
         async with client_of(provider, CHAT) as client:
             async with client.stream(ModelRequest(CHAT, [user("hi")])) as stream:
                 await anext(stream)
-            assert await asyncio.to_thread(provider.abandoned.wait, 10)
+            assert await asyncio.to_thread(provider.abandoned.wait, 60)
             with pytest.raises(StopAsyncIteration):
                 await anext(stream)
 

@@ -119,10 +119,10 @@ def test_following_blocks_for_the_next_event() -> None:
 
         thread = threading.Thread(target=watch)
         thread.start()
-        assert started.wait(10)
+        assert started.wait(60)
         session.add_event(UserMessageEvent(content="a"))
         session.add_event(UserMessageEvent(content="b"))
-        thread.join(10)
+        thread.join(60)
         assert seen == [1, 2, 3]
 
 
@@ -244,6 +244,6 @@ def test_closing_answers_whoever_still_calls(tmp_path: Path) -> None:
         for thread in closers:
             thread.start()
         for thread in (*closers, *threads):
-            thread.join(20)
+            thread.join(60)
             assert not thread.is_alive()
         assert [str(end) for end in ends] == ["the manager is closed"] * 4

@@ -64,7 +64,7 @@ class WorkerMachine:
         if self.is_frozen:
             self.thaw()
         self.worker.terminate()
-        await asyncio.to_thread(self.worker.join, 40)
+        await asyncio.to_thread(self.worker.join, 60)
         code: int | None = self.worker.exitcode
         if code is None:
             await self.kill()

@@ -43,5 +43,5 @@ async def test_worker_with_a_wrong_clock_keeps_times_to_wait_and_to_live(tmp_pat
             assert await of_type(session, MessageSettledEvent) == []
     finally:
         worker.terminate()
-        await asyncio.to_thread(worker.join, 20)
+        await asyncio.to_thread(worker.join, 60)
         worker.kill()

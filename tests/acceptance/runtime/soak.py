@@ -223,7 +223,7 @@ class Soak:
         for worker in self._workers:
             worker.terminate()
         for worker in self._workers:
-            await asyncio.to_thread(worker.join, 30)
+            await asyncio.to_thread(worker.join, 60)
             if worker.exitcode not in (0, -signal.SIGKILL):
                 self.outcome.problems.append(f"a worker ended with {worker.exitcode}")
 

@@ -33,7 +33,7 @@ async def test_answer_with_half_a_character_is_an_answer(tmp_path: Path) -> None
     """The call has its result, and is not waited for until it is given up (C29)."""
     script = tmp_path / "server.py"
     script.write_text(SERVER)
-    config = McpServerConfig(name="files", command=sys.executable, args=(str(script),), call_timeout_s=10)
+    config = McpServerConfig(name="files", command=sys.executable, args=(str(script),), call_timeout_s=60)
     connection = McpConnection(config, environment=dict(os.environ), cwd=None, mark="characters", now=time.monotonic)
     try:
         answer = await connection.call("list", {}, progress=_no_progress)

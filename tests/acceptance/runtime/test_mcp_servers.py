@@ -488,7 +488,7 @@ async def test_mcp_headers_go_to_their_server_only() -> None:
                 f"web{port}",
                 url=f"http://127.0.0.1:{port}/mcp",
                 headers={"Authorization": f"Bearer for-{port}"},
-                connect_timeout_s=5,
+                connect_timeout_s=60,
             )
             for port in ports
         ]

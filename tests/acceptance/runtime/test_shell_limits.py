@@ -23,13 +23,14 @@ async def test_command_that_hangs_ends_at_its_time(tmp_path: Path, kind: str) ->
     """A command over its time is ended with all it started, keeps its output, and says so (B49)."""
     token = new_token()
     async with open_shell(tmp_path / "w", kind) as session:
+        output = ""
         for timeout_s in TIMES_S:
             result = await session.shell(f"echo begun; sleep {token}", timeout_s=timeout_s)
             assert (result.is_error, result.error_info) == (True, "timeout")
             assert f"time limit of {timeout_s:g} s" in str(result.content)
-            if output_of(result):
+            if output := output_of(result):
                 break
-        assert output_of(result) == "begun\n"
+        assert output == "begun\n"
         assert not alive(token)
 
 

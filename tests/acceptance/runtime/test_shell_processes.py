@@ -208,7 +208,7 @@ async def test_temporary_files_of_a_killed_kipu_are_removed_by_the_next(tmp_path
     while b"KIPU_SCRATCH" not in Path(f"/proc/{left.pid}/environ").read_bytes():  # noqa: ASYNC110 - it is begun, and not yet told so
         await asyncio.sleep(0.001)
     first = Scratch(tmp_path)
-    assert left.wait(20) == -signal.SIGKILL
+    assert left.wait(60) == -signal.SIGKILL
     assert list(tmp_path.iterdir()) == [first.path]
     second = Scratch(tmp_path)
     assert sorted(tmp_path.iterdir()) == sorted([first.path, second.path])

@@ -57,7 +57,7 @@ async def test_worker_frozen_beyond_its_lease_appends_and_runs_nothing_more(tmp_
             os.kill(worker.pid or 0, signal.SIGCONT)
             await told(lambda: ["ended", "first", "frozen"] in book.lines())
             worker.terminate()
-            await asyncio.to_thread(worker.join, 20)
+            await asyncio.to_thread(worker.join, 60)
             assert worker.exitcode == 0
         finally:
             worker.kill()

@@ -70,12 +70,12 @@ async def test_a_log_is_opened_while_another_thread_writes_to_the_index(
 
             def slow_put(self: Index, session_id: str, seq: int) -> int | None:
                 entered.set()
-                go_on.wait(20)
+                go_on.wait(60)
                 return put(self, session_id, seq)
 
             monkeypatch.setattr(Index, "put_indexed", slow_put)
             indexing = asyncio.ensure_future(store.index([], indexed={"one": 1}))
-            await asyncio.to_thread(entered.wait, 20)
+            await asyncio.to_thread(entered.wait, 60)
             assert await texts(store, "two") == ["begin", "1", "2", "3"]
             go_on.set()
             await indexing
