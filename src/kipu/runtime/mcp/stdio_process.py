@@ -15,6 +15,8 @@ STDERR_BYTES = 4_096
 MARK = "KIPU_MCP_CHILD"
 # What a program needs to start at all. Everything else, credentials above all, is given to a server by its configuration.
 INHERITED = ("HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
+# What is killed cannot refuse, but a busy system may be slow to see it out.
+_KILLED_S = 10.0
 _POLL_S = 0.01
 
 
@@ -79,16 +81,16 @@ class StdioProcess:
                     await asyncio.sleep(_POLL_S)
 
     async def stop(self, *, grace_s: float) -> bool:
-        """End it and all it started: its stdin is closed, then SIGTERM, then SIGKILL, `grace_s` after each. True: none is left."""
+        """End it and all it started: its stdin is closed, then SIGTERM, then SIGKILL, `grace_s` between them. True: none is left."""
         if self._process.stdin is not None:
             self._process.stdin.close()
         await self._wait(grace_s)
         strays = _marked(self._mark)
-        for number in (signal.SIGTERM, signal.SIGKILL):
+        for number, wait_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, grace_s + _KILLED_S)):
             reached = [self._group(number), *(_send(pid, number) for pid in strays)]
             if not any(reached):
                 break
-            await self._wait(grace_s, strays)
+            await self._wait(wait_s, strays)
             strays = _marked(self._mark)
         self._drain.cancel()
         with suppress(asyncio.CancelledError):

@@ -127,7 +127,7 @@ class Index:
     def close(self) -> None:
         """Close the connection, leaving a short write-ahead log where nobody else needs it.
 
-        A read whose caller was cancelled goes on in its thread: its end is waited for.
+        A read whose caller was cancelled goes on in its thread: its end is waited for, and made where it does not come.
         """
         deadline_s = time.monotonic() + _CLOSE_WAIT_S
         while self._connection is not None:
@@ -135,7 +135,7 @@ class Index:
                 self._close(self._connection)
             except apsw.ThreadingViolationError:
                 if time.monotonic() > deadline_s:
-                    raise
+                    self._connection.interrupt()
                 time.sleep(0.005)
 
     def _close(self, connection: apsw.Connection) -> None:

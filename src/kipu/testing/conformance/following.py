@@ -11,7 +11,7 @@ from kipu.testing.conformance.expectation import UnmetError, expect, expect_equa
 from kipu.testing.conformance.requirement import requirement
 from kipu.testing.conformance.subject import Subject, whole_log
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 async def take(events: AsyncIterator[StoredEvent], count: int) -> list[StoredEvent]:

@@ -84,7 +84,7 @@ async def test_what_is_no_file_is_not_waited_for(
     path.parent.mkdir(exist_ok=True)
     path.unlink(missing_ok=True)
     put(path)
-    async with asyncio.timeout(10), opened(tmp_path) as store:
+    async with asyncio.timeout(60), opened(tmp_path) as store:
         assert {head.session_id for head in (await store.list(SessionQuery())).items} == {"one", "two"}
         assert [(each.session_id, each.reason) for each in await store.verify()] == [(session_id, "unreadable")]
         assert await texts(store, "two") == ["begin"]
@@ -98,7 +98,7 @@ async def test_pipe_or_device_in_the_place_of_the_notes_for_followers_holds_nobo
     put(tmp_path / "changes")
     (tmp_path / "store").mkdir()
     (tmp_path / "changes").rename(tmp_path / "store" / "changes")
-    async with asyncio.timeout(10), opened(tmp_path) as store, opened(tmp_path, name="other") as other:
+    async with asyncio.timeout(60), opened(tmp_path) as store, opened(tmp_path, name="other") as other:
         await begin(store)
         await other.append("one", [record("1")])
         assert await texts(store) == ["begin", "1"]
@@ -110,7 +110,7 @@ async def test_store_whose_format_is_no_file_is_refused_at_once(put: Callable[[P
     (tmp_path / "store").mkdir()
     put(tmp_path / "store" / "kipu.json")
     with pytest.raises(StoreUnavailableError, match="regular file"):
-        async with asyncio.timeout(10), opened(tmp_path):
+        async with asyncio.timeout(60), opened(tmp_path):
             pass
 
 
