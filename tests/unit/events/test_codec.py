@@ -66,7 +66,7 @@ def test_wrong_types_are_refused_and_named(fields: dict[str, Any], where: str) -
         event_from_fields(fields)
 
 
-@pytest.mark.parametrize("event_type", [None, "", 7])
+@pytest.mark.parametrize("event_type", [None, "", 7, ["user_message"]])
 def test_an_event_needs_a_type(event_type: object) -> None:
     """Without an event_type there is no event (B15)."""
     with pytest.raises(InvalidEventError, match="event_type"):
@@ -145,3 +145,18 @@ def test_utc_text_brings_any_zone_to_utc() -> None:
     """Texts of times compare as the times do, whatever zone they were given in (B18)."""
     east = datetime(2026, 1, 2, 1, 30, tzinfo=timezone(timedelta(hours=2)))
     assert utc_text(east) == "2026-01-01T23:30:00.000000Z"
+
+
+def test_what_is_kept_of_an_event_that_cannot_be_read_is_never_taken_for_its_envelope() -> None:
+    """Its own fields are kept; those that a store gives, and the note of what was normalised, are what they must be (C16, EV-9)."""
+    body = b'{"seq": "x", "session_id": 7, "normalised": "odd", "what": [1]}'
+    kept = generic_event({**ENVELOPE, "event_type": "user_message"}, body, reason="why")
+    assert (kept.seq, kept.session_id, kept.normalised) == (3, "sess_a", None)
+    assert kept.model_extra == {"what": [1], "unreadable": "why"}
+
+
+@pytest.mark.parametrize("version", ["two", None, [1]])
+def test_a_version_that_is_no_number_is_refused(version: object) -> None:
+    """Whatever stands there, what cannot be read is a typed error (B15, C16)."""
+    with pytest.raises(InvalidEventError):
+        event_from_fields({"event_type": "user_message", "content": "hi", "v": version})
