@@ -71,9 +71,13 @@ class AnthropicShape:
     def _result(self, block: Message) -> Message:
         content = [self._said(part) for part in block["content"]]
         if block["is_error"]:
-            content = [part if part["type"] == "text" else _not_shown(part) for part in content]
+            content = [part if part["type"] == "text" else self._not_shown(part) for part in content]
         shaped = {"type": "tool_result", "tool_use_id": self.reader.call_id(block["id"]), "content": content}
         return {**shaped, "is_error": True} if block["is_error"] else shaped
+
+    def _not_shown(self, part: Message) -> Message:
+        self.reader.note("media_replaced", "an error holds text")
+        return {"type": "text", "text": f"[{part['source']['media_type']}, not shown]"}
 
     def _said(self, block: Message) -> Message:
         if block["type"] == "text":
@@ -93,7 +97,3 @@ class AnthropicShape:
     def payload(self, messages: list[Message], system: str | None) -> dict[str, Any]:
         """Return the messages, and the instruction beside them."""
         return {"messages": messages} if system is None else {"system": system, "messages": messages}
-
-
-def _not_shown(block: Message) -> Message:
-    return {"type": "text", "text": f"[{block['source']['media_type']}, not shown]"}
