@@ -56,7 +56,7 @@ class AnthropicShape:
         return blocks
 
     def _trimmed(self, block: Message) -> str:
-        text = str(block["text"] if block["type"] == "text" else placeholder(block))
+        text = str(block["text"])
         trimmed = text.rstrip()
         if len(trimmed) != len(text):
             self.reader.note("text_trimmed", "an answer must not end with white space")

@@ -47,11 +47,8 @@ class GeminiShape:
             if block["type"] == "reasoning":
                 signature = thought_signature(self.reader, block) or signature
                 continue
-            part: Message
-            if block["type"] == "tool_call":
-                part = {"functionCall": self._call(block)}
-            else:
-                part = {"text": block["text"] if block["type"] == "text" else placeholder(block)}
+            is_call = block["type"] == "tool_call"
+            part: Message = {"functionCall": self._call(block)} if is_call else {"text": block["text"]}
             if signature is not None:
                 part["thoughtSignature"] = signature
                 signature = None

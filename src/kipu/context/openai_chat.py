@@ -35,8 +35,6 @@ class OpenAIChatShape:
         content = message["content"]
         kinds = {block["type"] for block in content}
         texts = [block["text"] for block in content if block["type"] == "text"]
-        if "media" in kinds:
-            texts += [placeholder(block) for block in content if block["type"] == "media"]
         if "reasoning" in kinds:
             self.reader.note("reasoning_dropped", "Chat Completions has no place for it")
         calls = [self._call(block) for block in content if block["type"] == "tool_call"] if "tool_call" in kinds else ()

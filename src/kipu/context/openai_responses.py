@@ -41,8 +41,7 @@ class OpenAIResponsesShape:
             elif block["type"] == "tool_call":
                 out.append(self._call(block))
             else:
-                text = block["text"] if block["type"] == "text" else placeholder(block)
-                said = [{"type": "output_text", "text": text}]
+                said = [{"type": "output_text", "text": block["text"]}]
                 out.append({"type": "message", "role": "assistant", "content": said})
 
     def _call(self, block: Message) -> Message:
