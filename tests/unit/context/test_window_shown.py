@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -199,3 +200,85 @@ def test_calls_and_results_can_be_shown_as_text() -> None:
     ]
     assert [message["role"] for message in rendering.messages] == ["user", "assistant", "user"]
     assert _kinds(rendering) == ["text_flattened", "text_flattened"]
+
+
+@pytest.mark.parametrize(
+    ("result", "fields", "text"),
+    [
+        ("out", {"error_info": "exit_code"}, "out\nexit_code"),
+        ("", {"error_info": "timeout"}, "timeout"),
+        ("no exit_code", {"error_info": "exit_code"}, "no exit_code"),
+        (None, {"synthetic": "interrupted"}, "[interrupted, outcome unknown]"),
+        (" ", {"synthetic": "denied"}, "[denied: it was not started]"),
+        ("not now", {"synthetic": "denied"}, "not now"),
+        ({"a": [1, None]}, {}, '{"a":[1,null]}'),
+        (False, {}, "false"),
+    ],
+)
+def test_a_result_says_what_came_of_its_call(result: Any, fields: Any, text: str) -> None:
+    """A model reads why a call failed, once, and why no tool wrote a result, where that says nothing itself (B14, C8)."""
+    told = _last(_shown(ASK, _call(), ToolResultEvent(tool_call_id="A", result=result, **fields)))[0]
+    assert told["content"] == [{"type": "text", "text": text}]
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        [{"type": "text", "text": "seen"}],
+        [{"type": "media", "media_type": "image/png", "blob": BLOB}, {"type": "row"}],
+        [{"type": "media", "media_type": "image/png", "blob": BLOB}, "seen"],
+        [{"type": "media", "media_type": 5}],
+    ],
+)
+def test_a_list_that_is_no_content_is_shown_as_json(result: Any) -> None:
+    """A tool's own data may look like parts of a message: without a picture, or with anything else in it, it is data (B14)."""
+    rendering = _shown(ASK, _call(), ToolResultEvent(tool_call_id="A", result=result))
+    (part,) = _last(rendering)[0]["content"]
+    assert (part["type"], json.loads(part["text"])) == ("text", result)
+
+
+def test_media_whose_bytes_nobody_has_are_told_of() -> None:
+    """Without its bytes, without one of them, or with more than may be sent, a picture is told of as text (C7, C8)."""
+    for media, why in (({}, "not given"), ({BLOB: b""}, "empty"), ({BLOB: b"123456"}, "more than 5 bytes")):
+        policy = WindowPolicy(media_max_bytes=5)
+        rendering = _shown(_picture(size=0), policy=policy, target="anthropic", media=media)
+        assert _last(rendering) == [{"type": "text", "text": "[image/png, 0 bytes, not shown]"}]
+        (note,) = rendering.adjustments
+        assert (note.kind, why in note.detail) == ("media_replaced", True)
+    shown = _shown(_picture(size=0), policy=WindowPolicy(media_max_bytes=5), target="anthropic", media={BLOB: b"12345"})
+    assert _last(shown)[0]["source"]["data"] == "MTIzNDU="
+
+
+@pytest.mark.parametrize(
+    ("target", "opaque", "sent"),
+    [
+        ("anthropic", {"thinking": "hm", "signature": "s"}, [{"type": "thinking", "thinking": "hm", "signature": "s"}]),
+        ("anthropic", {"signature": "s"}, [{"type": "thinking", "thinking": "I think", "signature": "s"}]),
+        ("anthropic", [{"type": "redacted_thinking", "data": "d"}, 7], [{"type": "redacted_thinking", "data": "d"}]),
+        ("anthropic", {"type": "other", "signature": "s"}, []),
+        ("anthropic", {"type": "other", "data": "d"}, []),
+        ("anthropic", {"thinking": 7, "signature": "s"}, []),
+        ("anthropic", {"thinking": "hm", "signature": " "}, []),
+        ("anthropic", {"type": "redacted_thinking", "data": ""}, []),
+        (
+            "openai_responses",
+            {"id": "rs_1", "encrypted_content": "e"},
+            [{"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "e"}],
+        ),
+        ("openai_responses", {"type": "message", "id": "rs_1", "encrypted_content": "e"}, []),
+        ("openai_responses", {"id": "rs_1", "encrypted_content": ""}, []),
+        ("openai_responses", {"id": 1, "encrypted_content": "e"}, []),
+        ("gemini", {"thoughtSignature": "c2ln"}, [{"text": "42", "thoughtSignature": "c2ln"}]),
+        ("gemini", {"thoughtSignature": ""}, []),
+    ],
+)
+def test_what_is_sent_of_a_seal(target: str, opaque: Any, sent: Any) -> None:
+    """A provider gets its own seals, whole, in its own form; where there is none, that is told (C7, C8, C28)."""
+    mark = ProviderMark(name="p", model="m", opaque=opaque)
+    answer = AgentMessageEvent(content="42", reasoning="I think", provider=mark)
+    rendering = _shown(ASK, answer, target=target, provider="p", model="m")
+    found = rendering.messages[1:] if target == "openai_responses" else rendering.messages[1].get("content")
+    found = rendering.messages[1]["parts"] if found is None else found
+    said = ({"type": "text", "text": "42"}, {"text": "42"})
+    assert [part for part in found if part not in said and part.get("type") != "message"] == sent
+    assert _kinds(rendering) == ([] if sent else ["reasoning_dropped"])
