@@ -155,7 +155,7 @@ class LiveHistory:
         self.items.extend(items)
         self._waiting.extend(items)
         for item in items:
-            self._stale = self._stale or isinstance(item.event, RewindEvent | ForkDetachedEvent)
+            self._stale = self._stale or is_read_anew(item.event)
         # Whoever opens the session next does not read so much at once, and finds its window by what is read.
         if len(items) > 1 and max(budgets_filled(items, self._policy)) > REPLAY_BUDGETS - 2:
             self._stale = True
@@ -237,6 +237,11 @@ def _is_talk(event: SessionEvent, *, start_seq: int) -> bool:
         return not isinstance(event.__dict__.get("content"), list)
     start = recorded_start(event)
     return records_window(event) and (start is None or start <= start_seq)
+
+
+def is_read_anew(event: SessionEvent) -> bool:
+    """Return True when the session is read anew once this has happened: what is undone, or stands elsewhere now, is in no tail."""
+    return isinstance(event, RewindEvent | ForkDetachedEvent)
 
 
 def records_window(event: SessionEvent) -> bool:

@@ -11,9 +11,8 @@ from kipu.context.item import Item
 from kipu.context.policy import WindowPolicy
 from kipu.context.rendering import RENDERER_VERSION, Rendering
 from kipu.errors import InputError
-from kipu.events.boundary import RewindEvent
 from kipu.events.conversation import ModelCallEvent
-from kipu.manager.history import LiveHistory
+from kipu.manager.history import LiveHistory, is_read_anew
 from kipu.manager.loader import PAGE
 from kipu.manager.session import Session
 from kipu.ports.store import EventStore
@@ -39,8 +38,8 @@ def window_record(rendering: Rendering, history: LiveHistory, *, provider: str, 
 async def replay(session: Session, call: ModelCallEvent, *, store: EventStore) -> Replay:
     """Return the call's window, rendered from the events before it under the policy it names, and whether it is the same.
 
-    There are two ways to it: from the events alone, and by opening the session as it was after its last rewind. An equal
-    digest proves that either gives what the model was shown.
+    There are two ways to it: from the events alone, and by opening the session as it was after its last rewind or the end of
+    its fork's sharing. An equal digest proves that either gives what the model was shown.
 
     Raises:
         InvalidQueryError: it was rendered by a version that is not known here.
@@ -59,16 +58,17 @@ async def replay(session: Session, call: ModelCallEvent, *, store: EventStore) -
 
 
 async def _reopened(store: EventStore, items: Sequence[Item], *, call: ModelCallEvent) -> Replay | None:
-    """Open the session as it was after its last rewind, else as it began, and take in what came until the call."""
+    """Open the session as it was when it was last read anew, else as it began, and take in what came until the call."""
     to_seq = call.window.get("to", call.seq - 1)
     own = [item for item in items if item.event.session_id == call.session_id and item.seq <= to_seq]
     if not own:
         return None
-    last = max((index for index, item in enumerate(own) if isinstance(item.event, RewindEvent)), default=0)
+    last = max((index for index, item in enumerate(own) if is_read_anew(item.event)), default=0)
     head = fold([item.event for item in own[: last + 1]], session_id=call.session_id)
     history = await LiveHistory.open(store, head, policy=WindowPolicy.from_json(call.window["policy"]))
-    history.advance(own[last + 1 :])
-    await history.settle()
+    for item in own[last + 1 :]:  # one by one: many at once may have the session read anew, with all that came since
+        history.advance([item])
+        await history.settle()
     reader = call.window.get("reader") or {}
     rendering = history.window.messages(TARGET, provider=reader.get("provider"), model=reader.get("model"))
     digest = window_digest(rendering.messages)
