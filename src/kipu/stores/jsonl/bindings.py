@@ -2,7 +2,7 @@
 
 A binding that belongs to an append is written twice: as an intent before the batch, which carries it too, and as done after
 it. An intent that nobody finished is settled by looking whether its batch is in the session's log, so that the binding and
-the batch happen together or not at all.
+the batch happen together or not at all. A file that is gone is made anew of what the logs say.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from kipu.stores.jsonl.quarantine import ROOT_FOLDER, keep_aside
 FILE = "bindings.jsonl"
 _CHECK = b',"c":"%08x"}\n'
 _CHECK_SIZE = len(_CHECK % 0)
+_UNREAD = -1  # the inode of no file, and not that of one that is not there
 
 
 class KeyState(NamedTuple):
@@ -55,8 +56,18 @@ UNBOUND = KeyState(None, 0)
 class Bindings:
     """Read and write `bindings.jsonl`. Whoever calls holds `lock`."""
 
-    def __init__(self, root: str, *, sync: bool, writable: bool = True) -> None:
+    def __init__(
+        self,
+        root: str,
+        *,
+        sync: bool,
+        in_logs: Callable[[], dict[str, KeyState]],
+        may_make: Callable[[], bool],
+        writable: bool,
+    ) -> None:
         self._root = root
+        self._in_logs = in_logs
+        self._may_make = may_make
         self._writable = writable
         self._path = os.path.join(root, FILE)
         self._sync = sync
@@ -64,8 +75,9 @@ class Bindings:
         self._keys: dict[str, KeyState] = {}
         self._open: dict[str, Intent] = {}
         self._size = 0
-        self._inode = 0
+        self._inode = _UNREAD
         self.bad_lines: list[tuple[int, int]] = []
+        self.made_anew = 0  # how many keys the file had to be made anew with
 
     def is_current(self) -> bool:
         """Return True when nobody has changed the file since it was read."""
@@ -94,7 +106,7 @@ class Bindings:
 
     def reload(self) -> None:
         """Read the file from its beginning when it is asked next."""
-        self._inode = 0
+        self._inode = _UNREAD
 
     def torn(self) -> tuple[int, int] | None:
         """Return where the file goes on behind its last whole line, and for how many bytes."""
@@ -193,7 +205,7 @@ class Bindings:
         try:
             fd = open_plain(self._path)
         except FileNotFoundError:
-            self._restart(0)
+            self._make()
             return
         try:
             now = os.fstat(fd)
@@ -206,6 +218,21 @@ class Bindings:
         for line in data[:end].split(b"\n")[:-1]:
             self._take(line)
             self._size += len(line) + 1
+
+    def _make(self) -> None:
+        """Make the file where there is none: no key was bound yet, or somebody removed it, and logs and memory know some."""
+        keys = self._in_logs()
+        keys |= {key: state for key, state in self._keys.items() if state.generation >= keys.get(key, state).generation}
+        self._restart(0)
+        self._keys, self.made_anew = keys, len(keys)
+        if not self._may_make():
+            return
+        if keys:
+            lines = [_line({"key": key, **state._asdict()}) for key, state in keys.items()]
+            replace_file(self._path, b"".join(lines), sync=self._sync)
+        else:
+            os.close(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE))
+        self._read_on()
 
     def _restart(self, inode: int) -> None:
         self._keys.clear()
@@ -228,12 +255,11 @@ class Bindings:
             self._open.pop(key, None)
 
     def _write(self, said: dict[str, object], *, sync: bool = True) -> None:
-        text = orjson.dumps(said)[:-1]
-        data = text + _CHECK % zlib.crc32(text)
-        fresh = not os.path.exists(self._path)
+        data = _line(said)
         fd = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
         try:
             now = os.fstat(fd)
+            fresh = now.st_size == 0  # nobody has put the name of an empty file on the medium
             self._repair(fd, now.st_size)
             try:
                 write_all(fd, data)
@@ -256,6 +282,11 @@ class Bindings:
                 self._root, FILE, offset=self._size, data=torn, reason="torn", at="", sync=self._sync, into=ROOT_FOLDER
             )
             os.ftruncate(fd, self._size)
+
+
+def _line(said: dict[str, object]) -> bytes:
+    text = orjson.dumps(said)[:-1]
+    return text + _CHECK % zlib.crc32(text)
 
 
 def _plain(line: bytes) -> bytes:

@@ -16,7 +16,7 @@ from kipu.ports.clock import Clock
 from kipu.ports.owner import Liveness
 from kipu.ports.store import StoreMark, Tombstone
 from kipu.stores.jsonl.backlog import Backlog
-from kipu.stores.jsonl.bindings import Bindings, Intent
+from kipu.stores.jsonl.bindings import UNBOUND, Bindings, Intent, KeyState
 from kipu.stores.jsonl.blobs import get_blob
 from kipu.stores.jsonl.changes import ChangeNotes
 from kipu.stores.jsonl.entry import LogEntry
@@ -24,6 +24,7 @@ from kipu.stores.jsonl.hints import Hints
 from kipu.stores.jsonl.index import Index
 from kipu.stores.jsonl.layout import refuse_when_away
 from kipu.stores.jsonl.lease import LeaseFile, LeaseState
+from kipu.stores.jsonl.line import Bound
 from kipu.stores.jsonl.lock import FileLock
 from kipu.stores.jsonl.log import LogView, SessionLog
 from kipu.stores.jsonl.marking import TOMBSTONES, MarkFile, leave_tombstone
@@ -82,7 +83,13 @@ class Shelf:
         self.index = Index(settings.index_folder, url=settings.url, in_memory=settings.read_only)
         self.index_lock = FileLock(os.path.join(settings.index_folder, "index.lock"))
         self.hints = Hints(settings)
-        self.bindings = Bindings(self.root, sync=settings.syncs, writable=not settings.read_only)
+        self.bindings = Bindings(
+            self.root,
+            sync=settings.syncs,
+            in_logs=self._bound_in_logs,
+            may_make=lambda: not settings.read_only and self.mark.refusal() is None,
+            writable=not settings.read_only,
+        )
         self.notes = ChangeNotes(self.root)
         self.mark = MarkFile(settings)
         self.stale: set[str] = set()  # sessions whose index row could not be written
@@ -401,15 +408,26 @@ class Shelf:
 
     def settle(self, intent: Intent) -> bool:
         """Return whether the batch that was to bind a key is in its session's log. The caller holds the bindings' lock."""
-        if not self.folder_exists(intent.session_id):
-            return False
-        log = SessionLog(self.root, intent.session_id)
+        bounds = self._bounds(intent.session_id)
+        return any((bound.key, bound.generation) == (intent.key, intent.generation) for bound in bounds)
+
+    def _bounds(self, session_id: str) -> list[Bound]:
+        log = SessionLog(self.root, session_id)
         try:
-            log.rescan()
+            log.refresh()
         except SessionNotFoundError:
-            return False
-        bounds = log.scan.bounds if log.scan is not None else []
-        return any((bound.key, bound.generation) == (intent.key, intent.generation) for bound, _ in bounds)
+            return []
+        return [bound for bound, _ in log.scan.bounds] if log.scan is not None else []
+
+    def _bound_in_logs(self) -> dict[str, KeyState]:
+        """Return where keys lead by the newest batch that bound each, in all the logs that can be read."""
+        found: dict[str, KeyState] = {}
+        for session_id in self.session_ids():
+            with suppress(OSError, StoreCorruptError):
+                for bound in self._bounds(session_id):
+                    if bound.generation > found.get(bound.key, UNBOUND).generation:
+                        found[bound.key] = KeyState(session_id, bound.generation)
+        return found
 
     def close(self) -> None:
         """Close every file. Whoever calls lets nobody use the shelf any more."""

@@ -29,7 +29,13 @@ def _verify_bindings(shelf: Shelf) -> list[Damage]:
             shelf.bindings.refresh(shelf.settle)
             torn = shelf.bindings.torn()
             places = [("checksum", place) for place in shelf.bindings.bad_lines] + ([("torn", torn)] if torn else [])
-            return [Damage(None, reason, BINDINGS, *place) for reason, place in places]
+            found = [Damage(None, reason, BINDINGS, *place) for reason, place in places]
+            if made_anew := shelf.bindings.made_anew:
+                detail = (
+                    f"it was gone: {made_anew} keys lead where the logs say, and those that no log says lead nowhere"
+                )
+                found.append(Damage(None, "gap", BINDINGS, detail=detail))
+            return found
     except OSError as error:
         return [Damage(None, "unreadable", BINDINGS, detail=str(error.strerror))]
 

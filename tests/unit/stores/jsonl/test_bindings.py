@@ -128,3 +128,60 @@ async def test_a_torn_binding_goes_with_the_session_it_tells_of(tmp_path: Path, 
     files = [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
     assert not [data for data in files if b"cli:its-" in data]
     assert [data for data in files if others in data]
+
+
+@pytest.mark.parametrize("is_open", [False, True], ids=["opened later", "open"])
+async def test_file_that_is_gone_is_made_anew_of_what_the_logs_say(tmp_path: Path, *, is_open: bool) -> None:
+    """A key leads where the newest batch that bound it says, and `verify` says what could not be known (JL-36, A13, C16)."""
+    path = tmp_path / "store" / "bindings.jsonl"
+    async with opened(tmp_path) as store:
+        for session_id, before in (("one", None), ("two", "one"), ("three", None)):
+            key = "k" if session_id != "three" else "other"
+            await begin(store, session_id)
+            await store.append(session_id, [record(session_id)], bind=Binding(key, before))
+        await store.append("one", [record("back")], bind=Binding("k", "two"))
+        await store.append("two", [record("there")], bind=Binding("k", "one"))
+        await store.bind("beside", "three")
+        if is_open:
+            path.unlink()
+            assert [await store.resolve(key) for key in ("k", "other", "beside")] == ["two", "three", "three"]
+            path.unlink()
+            await store.bind("k", "one", expected="two")
+            await store.bind("k", "two", expected="one")
+    path.unlink()
+    async with opened(tmp_path) as store:
+        assert [await store.resolve(key) for key in ("k", "other", "beside")] == ["two", "three", None]
+        (gap,) = await store.verify()
+        assert (gap.session_id, gap.reason, gap.where) == (None, "gap", "bindings.jsonl")
+        assert "2 keys" in gap.detail
+        await store.append("one", [record("again")], bind=Binding("k", "two"))
+    async with opened(tmp_path) as store:
+        assert await store.resolve("k") == "one"
+        assert await store.keys("three") == ["other"]
+        assert await store.verify() == []
+
+
+async def test_logs_are_searched_for_keys_once(tmp_path: Path) -> None:
+    """Where no log binds any key there is an empty file from then on, which is no damage (JL-36)."""
+    async with opened(tmp_path) as store:
+        await begin(store)
+        assert await store.resolve("k") is None
+    assert (tmp_path / "store" / "bindings.jsonl").read_bytes() == b""
+    async with opened(tmp_path) as store:
+        assert await store.resolve("k") is None
+        assert await store.verify() == []
+
+
+async def test_unreadable_log_keeps_no_key_of_another_from_being_found_again(tmp_path: Path) -> None:
+    """What cannot be read says nothing, and the rest of the logs say what they say (JL-36, A53)."""
+    async with opened(tmp_path) as store:
+        for session_id in ("one", "two"):
+            await begin(store, session_id)
+            await store.append(session_id, [record(session_id)], bind=Binding(f"k:{session_id}"))
+    (tmp_path / "store" / "bindings.jsonl").unlink()
+    log = tmp_path / "store" / "one" / "000001.jsonl"
+    log.unlink()
+    log.symlink_to(log)
+    async with opened(tmp_path) as store:
+        assert await store.resolve("k:two") == "two"
+        assert await store.resolve("k:one") is None
