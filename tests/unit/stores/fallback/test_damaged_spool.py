@@ -118,3 +118,22 @@ async def test_patch_of_a_damaged_batch_names_the_records_it_named(tmp_path: Pat
         assert head is not None
         assert await log(store) == [(1, "begin one"), (2, "said")]
         assert head.waiting == (2,)
+
+
+async def test_what_a_damaged_batch_says_of_its_records_is_said_of_those_that_are_left(tmp_path: Path) -> None:
+    """A place and a preview of the record that was lost are gone, and the others are of the record they were of (A49, B50)."""
+    async with pair(tmp_path) as (store, primary):
+        await begin(store)
+        primary.refuses = True
+        patch = HeadPatch(
+            at={"compaction_seq": 0, "instruction_seq": 1},
+            previews=[(0, "user_message", "note"), (1, "user_message", "said")],
+        )
+        await store.append("one", [record("note"), record("said")], head=patch)
+    file_damage.change_file(tmp_path / LOG, overwritten(1))
+    async with pair(tmp_path) as (store, primary):
+        head = await primary.head("one")
+        assert head is not None
+        assert await log(store) == [(1, "begin one"), (2, "said")]
+        assert (head.compaction_seq, head.instruction_seq) == (0, 2)
+        assert [(preview.seq, preview.text) for preview in head.previews] == [(2, "said")]
