@@ -321,10 +321,7 @@ class FallbackStore(MovingInPrimary):
         base = await seeded_at(self._spool, session_id)
         if base is None:
             return head
-        indexed = min(head.indexed_seq, base.last_seq)
-        return replace(
-            head, base_seq=base.base_seq, indexed_seq=indexed, offloaded_seq=base.offloaded_seq, archive=base.archive
-        )
+        return replace(head, base_seq=base.base_seq, offloaded_seq=base.offloaded_seq, archive=base.archive)
 
     async def list(self, query: SessionQuery) -> Page[Head]:
         """Return a page of heads of both; a session that the spool holds is shown as the spool has it."""
