@@ -6,6 +6,7 @@ import os
 import sys
 from importlib import import_module
 from io import TextIOWrapper
+from itertools import pairwise
 from typing import Annotated, Any
 
 import typer
@@ -81,6 +82,8 @@ _MODULES = {
     "conformance": "conformance",
     "config": "configuration",
 }
+_PLACES = ("-o", "--output", "--to", "--from", "--blobs", "--quarantine", "--save", "--against", "--workspace")
+_NAMING = (*_PLACES, "--model", "--project")
 
 
 class KipuGroup(TyperGroup):
@@ -105,6 +108,7 @@ class KipuGroup(TyperGroup):
             name, equals, value = word.partition("=")
             words.extend([name, value] if name == "--resume" and equals else [word])
         try:
+            _refuse_unnamed(words)
             return super().parse_args(ctx, words)
         except UsageError as error:
             _refuse(error)
@@ -133,6 +137,16 @@ class KipuGroup(TyperGroup):
         except KeyboardInterrupt as error:
             sys.stderr.write("\n")
             raise typer.Exit(ExitCode.INTERRUPTED) from error
+
+
+def _refuse_unnamed(words: list[str]) -> None:
+    """Raise where a place, a model or a project is named by nothing: rather that than another one (a path "" is where one stands)."""
+    for word, following in pairwise([*words, "."]):
+        if word == "--":
+            return
+        name, equals, value = word.partition("=")
+        if name in _NAMING and not (value if equals else following):  # a variable that is not set
+            raise typer.BadParameter(f"{name} is empty; name it, or leave it out")
 
 
 def _refuse(error: Any) -> None:

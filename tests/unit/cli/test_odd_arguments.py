@@ -92,6 +92,36 @@ def test_an_empty_person_is_nobody(kipu_sqlite: CommandLine, words: tuple[str, .
     assert not (kipu_sqlite.home / "all.zip").exists()
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("export", "--all", "-o", ""),
+        ("export", "cli:default", "--blobs="),
+        ("archive", "cli:default", "--to", ""),
+        ("unarchive", "cli:default", "--from", ""),
+        ("verify", "--chain", "--save", ""),
+        ("import", "some.jsonl", "--quarantine", ""),
+        ("run", "--workspace", "", "hello"),
+        ("run", "--model=", "hello"),
+        ("chat", "--project", ""),
+    ],
+    ids=" ".join,
+)
+def test_an_empty_name_is_no_other_one(kipu_sqlite: CommandLine, words: tuple[str, ...]) -> None:
+    """`--to "$UNSET"` is refused, rather than that files come where one stands, or another folder, project or model is used."""
+    kipu_sqlite.chat("hello")
+    before = kipu_sqlite.run("ls", "--json").json, sorted(kipu_sqlite.home.iterdir())
+    ran = kipu_sqlite.run(*words, stdin="hello\n")
+    assert (ran.code, "is empty; name it, or leave it out" in ran.stderr, ran.stdout) == (2, True, "")
+    assert (kipu_sqlite.run("ls", "--json").json, sorted(kipu_sqlite.home.iterdir())) == before
+
+
+def test_what_stands_behind_two_dashes_names_nothing(kipu_sqlite: CommandLine) -> None:
+    """There a word is a word: the task is `--to`, and what follows it is refused as a second one by its own words."""
+    ran = kipu_sqlite.run("run", "--", "--to", "")
+    assert (ran.code, "is empty" in ran.stderr) == (2, False)
+
+
 def test_ls_does_not_say_that_there_are_no_sessions_where_none_is_like_that(kipu_sqlite: CommandLine) -> None:
     """A filter that leaves nothing is told from a store that holds nothing (B26)."""
     kipu_sqlite.chat("hello")
