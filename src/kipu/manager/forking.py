@@ -24,8 +24,8 @@ async def beginning_of_fork(
     await parent.refresh()
     last = parent.history.last_seq
     at = last if seq is None else seq
-    if not 0 < at <= last:
-        raise InputError(reason=f"session {parent.session_id} has no event {at} to fork at; its last one is {last}")
+    if type(at) is not int or not 0 < at <= last:
+        raise InputError(reason=f"session {parent.session_id} has no event {at!r} to fork at; its last one is {last}")
     head = parent.head
     check_title(title)
     first_text = await _first_text(parent, at) if head.first_text else None

@@ -21,8 +21,10 @@ _OWN_NAMES = ("title", "tags", "pinned")
 
 
 def check_title(title: Any) -> None:
-    """Return where a title is short enough. Raises: InputError."""
-    if isinstance(title, str) and len(title) > TITLE_CHARACTERS:
+    """Return where a title, if there is one, is text and short enough. Raises: InputError."""
+    if title is not None and not isinstance(title, str):
+        raise InputError(reason=f"a title is text, not {type(title).__name__}")
+    if title is not None and len(title) > TITLE_CHARACTERS:
         raise InputError(reason=f"the title has {len(title)} characters, and at most {TITLE_CHARACTERS} are kept")
 
 
@@ -44,7 +46,9 @@ def check_settings(
     if own is not None and not (caller.is_local or caller.is_admin):
         # They say where tools work and what was allowed: who may use a session does not thereby decide that (A19).
         raise InputError(reason=f"the setting {own!r} is Kipu's own; settings of yours begin otherwise")
-    check_title(values.get("title"))
+    title = values.get("title")
+    if isinstance(title, str):  # as a setting anything else is kept as text
+        check_title(title)
     _check_tags(values.get("tags"))
     BusyPolicy.resolve(session=values.get(SESSION_POLICY))
     free = {name: value for name, value in values.items() if name not in _OWN_NAMES}

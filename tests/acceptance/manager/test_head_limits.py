@@ -50,3 +50,22 @@ async def test_titles_given_are_refused_and_those_made_are_shortened(manager: Se
         await session.fork(title="x" * 201)
     child = await session.fork()
     assert child.title == "x" * 192 + "… (fork)"
+
+
+@pytest.mark.parametrize("title", [7, True, b"x", ["x"], {"x": 1}])
+async def test_a_title_is_text(manager: SessionManager, title: Any) -> None:
+    """What is no text is InputError as the title of a new session, and none is begun (B15)."""
+    session = await manager.open(await manager.create_session("s", title="short"))
+    for attempt in (session.fork(title=title), manager.create_session(title=title)):
+        with pytest.raises(InputError, match="a title is text"):
+            await attempt
+    assert await manager.list_sessions() == ["s"]
+
+
+@pytest.mark.parametrize("seq", ["1", 1.0, True, 0, 2])
+async def test_a_fork_begins_at_an_event(manager: SessionManager, seq: Any) -> None:
+    """What is no number of an event is InputError, and no session is begun (C11)."""
+    session = await manager.open(await manager.create_session("s"))
+    with pytest.raises(InputError, match="to fork at"):
+        await session.fork(seq)
+    assert await manager.list_sessions() == ["s"]
