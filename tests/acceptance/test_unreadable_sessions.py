@@ -10,6 +10,7 @@ import pytest
 
 from kipu.errors import StoreError
 from kipu.events.conversation import UserMessageEvent
+from kipu.interop.export_person import export_person
 from kipu.ports.principal import Principal
 from kipu.security.key_file import key_line
 from kipu.wiring import open_manager
@@ -97,3 +98,34 @@ async def test_its_key_is_taken_by_this_machines_own_user_only(
         await manager.bind_key("cli:lost", "first")
         assert "session lost, which cannot be read" in caplog.text
         assert await manager.resolve("cli:lost") == "first"
+
+
+@pytest.mark.parametrize("person", ["local", "ann"])
+def test_a_persons_archive_is_not_said_to_be_whole(kipu: CommandLine, tmp_path: Path, person: str) -> None:
+    """Nobody can say whose it is, or what the person said in it: it is named, and the export ends with 1 (B58, C16)."""
+    ran = kipu.run("export", "--person", person, "--to", str(tmp_path / "all.zip"), "--json")
+    assert (ran.code, [*ran.json["unreadable"]]) == (1, ["lost"])
+    assert ran.json["sessions"] == (2 if person == "local" else 0)
+
+
+async def test_what_cannot_be_read_is_named_to_nobody_else(kipu: CommandLine, tmp_path: Path) -> None:
+    """Somebody who exports their own data learns of no session that is not theirs (C19, A20)."""
+    async with await open_manager(kipu.store) as manager:
+        ann = Principal("ann")
+        done = await export_person(manager, ann, to=tmp_path / "all.zip", principal=ann)
+        assert done.unreadable == {}
+
+
+async def test_a_session_whose_owner_is_lost_is_in_the_archive_of_this_machines_user(tmp_path: Path) -> None:
+    """Where its first record is damaged, the one user of this machine still has it, in their archive too (B58, C16)."""
+    url = f"jsonl:///{tmp_path}/store"
+    async with await open_manager(url) as manager:
+        await manager.create_session("s")
+        await manager.save_event("s", UserMessageEvent(content="kept"))
+    log = tmp_path / "store" / "s" / "000001.jsonl"
+    log.write_bytes(log.read_bytes().replace(b"session_init", b"session_?nit", 1))
+    for index in (tmp_path / "store").glob("index.sqlite*"):
+        index.unlink()
+    async with await open_manager(url) as manager:
+        done = await export_person(manager, Principal.local(), to=tmp_path / "all.zip")
+    assert (done.sessions, done.events, done.unreadable) == (1, 1, {})

@@ -32,7 +32,7 @@ from kipu.manager.manager import SessionManager
 from kipu.manager.session import Session
 from kipu.ports.head import Head
 from kipu.ports.memory import FactQuery, MemoryStore
-from kipu.ports.principal import Principal
+from kipu.ports.principal import LOCAL_ID, Principal
 from kipu.ports.store import EventStore, SessionQuery
 
 _PAGE = 500
@@ -52,7 +52,11 @@ said-elsewhere.jsonl           their own messages in sessions of other people
 
 @dataclass(frozen=True, slots=True)
 class PersonExport:
-    """What an export wrote. `unreadable` are sessions that are not in it, with the code of what was in the way."""
+    """What an export wrote. `unreadable` are sessions that are not in it, with the code of what was in the way.
+
+    To administrators and the local user these are also those of which nobody can say whose they are, and others' sessions in which
+    the person may have said something.
+    """
 
     file: Path
     bytes: int
@@ -89,6 +93,8 @@ async def export_person(
         writer = ArchiveWriter(cast("Any", _Appending(pending)), date_time=_zip_time(moment))
         work = _Export(manager, person, writer=writer, memory=memory)
         await work.run(progress)
+        if caller.is_admin or caller.is_local:  # to others no session exists that is not theirs
+            await work.note_unreadable(None if caller.id == LOCAL_ID else person.tenant)
         writer.finish({"exported_at": moment.isoformat(), **work.summary()})
         size = pending.finish()
     finally:
@@ -123,6 +129,7 @@ class _Export:
         self._memory = memory
         self.sessions: list[dict[str, Any]] = []
         self.unreadable: dict[str, str] = {}
+        self._elsewhere_unreadable: dict[str, str] = {}
         self.events = self.blobs = self.facts = self.elsewhere = 0
 
     async def run(self, progress: Callable[[int, int], None] | None) -> None:
@@ -146,12 +153,26 @@ class _Export:
             "unreadable": self.unreadable,
         }
 
+    async def note_unreadable(self, tenant: str | None) -> None:
+        """Note what cannot be read though it may be the person's: sessions of whom nobody can say, and what others' hold of them."""
+        self.unreadable = {**self._elsewhere_unreadable, **self.unreadable}
+        query = SessionQuery(tenant=tenant, statuses=frozenset({"unreadable"}), limit=_PAGE)
+        async for head in _heads(self._manager.store, query):
+            try:
+                await self._manager.store.head(head.session_id)
+            except KipuError as error:
+                self.unreadable.setdefault(head.session_id, error.code)
+
     async def _owned(self) -> list[Head]:
         """Return the person's heads, those created first first: parents before their forks."""
-        query = SessionQuery(
-            tenant=self._person.tenant, owner=self._person.id, order="created_at", descending=False, limit=_PAGE
-        )
-        return [head async for head in _heads(self._manager.store, query)]
+        # Where the record that named an owner is lost, a session is this machine's own user's.
+        owners = (self._person.id, "") if self._person.is_local else (self._person.id,)
+        queries = [
+            SessionQuery(tenant=self._person.tenant, owner=owner, order="created_at", descending=False, limit=_PAGE)
+            for owner in owners
+        ]
+        found = [head for query in queries async for head in _heads(self._manager.store, query)]
+        return [head for head in found if head.status != "unreadable" or head.owner]
 
     async def _session(self, head: Head) -> None:
         session_id = head.session_id
@@ -219,13 +240,15 @@ class _Export:
                 if head.session_id in own or not head.owner:
                     continue
                 after = head.base_seq
-                with suppress(KipuError):
+                try:
                     while page := await store.read(head.session_id, after=after):
                         after = page[-1].seq
                         for stored in page:
                             if self._is_theirs(stored.record.event_type, stored.record.principal, stored.record.body):
                                 entry.write(event_line(stored))
                                 self.elsewhere += 1
+                except KipuError as error:
+                    self._elsewhere_unreadable[head.session_id] = error.code
 
     def _is_theirs(self, event_type: str, principal: str | None, body: bytes) -> bool:
         if event_type != "user_message":
