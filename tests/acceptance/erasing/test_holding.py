@@ -45,6 +45,29 @@ async def test_a_held_session_is_neither_erased_nor_trashed(url: str, home: Path
         assert await manager.delete_session("s1", cascade=True)
 
 
+async def test_a_hold_is_what_was_placed_first_wherever_that_was(url: str, home: Path) -> None:
+    """Who has the session open in another process holds and releases it as it stands in the store, not as they saw it (B58)."""
+    async with await open_manager(url) as one, await open_manager(url) as other:
+        await one.create_session("s1")
+        for manager in (one, other):
+            await manager.open("s1")
+        made = await one.hold_session("s1", reason="case 12")
+        assert await other.hold_session("s1", reason="case 13") == made
+        assert await other.release_session("s1")
+        assert not await one.release_session("s1")
+
+
+@pytest.mark.parametrize("reason", ["", " \n", "x" * 501])
+async def test_a_hold_says_why_in_a_few_words(url: str, home: Path, reason: str) -> None:
+    """Without a reason, or with one that is no reason but a document, nothing is held (B58)."""
+    async with await open_manager(url) as manager:
+        await manager.create_session("s1")
+        with pytest.raises(InputError):
+            await manager.hold_session("s1", reason=reason)
+        assert hold_of((await manager.open("s1")).head) is None
+        assert (await manager.hold_session("s1", reason="x" * 500)).reason == "x" * 500
+
+
 async def test_only_owners_and_administrators_hold(url: str, home: Path) -> None:
     """Members and strangers can neither hold nor release; holds and releases are events that say by whom and why (B58, C19)."""
     async with await open_manager(url) as manager:
