@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
+import orjson
 import pytest
 
 from kipu.errors import CopyMismatchError, SessionErasedError, SessionNotFoundError, StoreUnavailableError
@@ -386,6 +387,11 @@ async def test_copy_puts_a_placeholder_where_a_record_is_lost(tmp_path: Path, op
         assert set(range(1, 11)) <= set(events)
         assert {seq for seq, record in events.items() if record.event_type == "damaged"} >= lost - {1}
         assert events[1].event_type == "session_init"
+        assert orjson.loads(events[1].body)["origin"]["beginning"] == "lost"
+        told = orjson.loads(events[5].body)
+        places = [(damage.reason, damage.where, damage.offset) for damage in await source.verify(session_id)]
+        assert (told["reason"], told["detail"]["where"], told["detail"]["offset"]) in places
+        assert events[5].timestamp == events[6].timestamp == events[4].timestamp
         assert all(f"event {seq}".encode() in events[seq].body for seq in set(range(2, 11)) - lost)
     there, head = await target.head(session_id), await source.head(session_id)
     assert there is not None
