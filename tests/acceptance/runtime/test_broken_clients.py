@@ -94,7 +94,7 @@ async def test_answer_whose_next_try_never_comes_is_kept(ends: str) -> None:
     """What a person saw of a cut answer is in the log, also where the turn ends while it waits to ask again (C5)."""
     cut = ModelStreamCutError(model="m", endpoint="e", reason="gone", retry_after_s=60)
     model = ScriptedModelClient([ScriptedReply("Half of it is here", error=cut)])
-    limits = TurnLimits(max_seconds=0.3) if ends == "limit" else TurnLimits()
+    limits = TurnLimits(max_seconds=3.0) if ends == "limit" else TurnLimits()
     async with runtime(model, limits=limits) as run:
         session = await run.session()
         with run.feed.listen(session.session_id) as listener:

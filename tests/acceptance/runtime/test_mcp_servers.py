@@ -263,10 +263,13 @@ async def test_mcp_server_that_never_answers_is_given_up() -> None:
 
 async def test_mcp_turn_does_not_wait_for_a_slow_server() -> None:
     """A turn begins without a server that takes too long; it may still come with a later turn (C29)."""
-    async with rig(config("silent"), config("stubborn", name="fine")) as one:
-        started = time.monotonic()
-        await one.servers.update(one.toolbox, wait_s=5.0)
-        assert time.monotonic() - started < 20
+    async with rig(config("silent", connect_timeout_s=600.0), config("stubborn", name="fine")) as one:
+        for _turn in range(12):  # the other one begins as soon as the machine lets it
+            started = time.monotonic()
+            await one.servers.update(one.toolbox, wait_s=5.0)
+            assert time.monotonic() - started < 60
+            if one.toolbox.names:
+                break
         assert one.toolbox.names == ["mcp__fine__go"]
         assert one.status.state.state == "connecting"
 
