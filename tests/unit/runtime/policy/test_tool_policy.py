@@ -338,13 +338,13 @@ def test_policy_decides_in_microseconds() -> None:
     best = min(_seconds(one, tool, "git status --short") for _ in range(5))
     assert best < 100e-6  # 20 µs on a quiet machine; what is bounded here is the order of magnitude
     slow = ToolPolicy([PolicyLayer("user", parse_rules({"deny": ["shell(*a*a*a*a*a*b)"]}))])
-    started = time.perf_counter()
+    started = time.process_time()
     assert slow.decide(replace(tool, name="shell"), "a" * 20_000, principal=ALICE).answer == "ask"
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2
 
 
 def _seconds(one: ToolPolicy, tool: ToolSpec, subject: str) -> float:
-    started = time.perf_counter()
+    started = time.process_time()
     for _ in range(200):
         one.decide(tool, subject, principal=ALICE)
-    return (time.perf_counter() - started) / 200
+    return (time.process_time() - started) / 200

