@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from kipu.errors import StoreError, StoreUnavailableError
+import pytest
+
+from kipu.errors import StoreUnavailableError
 from kipu.ports.store import Appended, EventStore
 from kipu.stores.postgres.address import Address
 from kipu.stores.postgres.database import Connection, Database, run
@@ -119,15 +121,17 @@ async def test_silent_line_is_cut_and_done_without() -> None:
 
 
 async def test_transaction_that_sleeps_holds_nobody_up() -> None:
-    """A process frozen within a transaction loses it, so that the session is free for the others (B61, PG-11)."""
+    """A process frozen within a transaction loses it, so that the session is free for the others, and begins it anew (B61, PG-11)."""
     url = fresh_schema(postgres_url(), statement_timeout_s="1")
     async with opened(url) as store:
         await begin(store, "one")
         frozen = Database(Address.parse(url))
         await frozen.open()
-        has_row, may_end = asyncio.Event(), asyncio.Event()
+        has_row, may_end, began = asyncio.Event(), asyncio.Event(), 0
 
         async def sleep_within(connection: Connection) -> None:
+            nonlocal began
+            began += 1
             table = Address.parse(url).schema
             await run(connection, f'UPDATE "{table}".heads SET version = version')
             has_row.set()
@@ -144,6 +148,36 @@ async def test_transaction_that_sleeps_holds_nobody_up() -> None:
                     continue
                 break
         may_end.set()
-        outcome = (await asyncio.gather(sleeping, return_exceptions=True))[0]
-        assert isinstance(outcome, StoreError)
+        await sleeping
+        assert began == 2
         await frozen.close()
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+async def test_transaction_that_was_lost_is_begun_anew_where_it_was_not_to_be_committed_yet(is_done: bool) -> None:
+    """Nothing of it has happened then; where its end was under way nobody knows, and that is told (C2, PG-11)."""
+    url = fresh_schema(postgres_url())
+    async with opened(url) as store:
+        await begin(store, "one")
+    database = Database(Address.parse(url))
+    await database.open()
+    began = 0
+
+    async def work(connection: Connection) -> str:
+        nonlocal began
+        began += 1
+        if began == 1:
+            await ask(url, f"SELECT pg_terminate_backend({connection.info.backend_pid}, 60000)")
+        if not is_done:
+            await run(connection, f'UPDATE "{Address.parse(url).schema}".heads SET version = version')
+        return "done"
+
+    try:
+        if is_done:
+            with pytest.raises(StoreUnavailableError):
+                await database.together(work)
+        else:
+            assert await database.together(work) == "done"
+    finally:
+        await database.close()
+    assert began == (1 if is_done else 2)

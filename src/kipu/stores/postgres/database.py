@@ -131,20 +131,26 @@ class Database:
     async def together(self, work: Work[T], *, is_patient: bool = False) -> T | None:
         """Do work that changes something in one transaction, and return what it gives; `is_patient`: however long it takes.
 
-        Whatever it raises rolls everything back; `psycopg.Rollback` does no more than that, and None is returned.
+        Whatever it raises rolls everything back; `psycopg.Rollback` does no more than that, and None is returned. It is begun
+        anew where its connection was lost before it was to be committed.
         """
+        is_done = False
 
         async def inside(connection: Connection) -> T | None:
+            nonlocal is_done
+            is_done = False
             async with connection.transaction():
                 if is_patient:
                     await run(connection, "SELECT set_config('statement_timeout', '0', true)")
                 if not self.address.prepare:  # a pooler keeps no setting between transactions
                     await run(connection, _NO_SLEEP, values=(self.address.timeout_ms,))
-                return await work(connection)
+                result = await work(connection)
+                is_done = True
+                return result
             return None
 
-        never = self._again(inside, may_repeat=lambda _error: False, is_patient=is_patient)
-        return await self._seen_through(never)
+        lost = self._again(inside, may_repeat=lambda error: is_lost(error) and not is_done, is_patient=is_patient)
+        return await self._seen_through(lost)
 
     async def _again(self, work: Work[T], *, may_repeat: Callable[[Exception], bool], is_patient: bool = False) -> T:
         for number in range(_TRIES):
