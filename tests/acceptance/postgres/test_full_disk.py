@@ -104,7 +104,8 @@ async def test_server_that_stops_without_room_for_its_log_has_what_was_acknowled
         server.own(disk)
         move_log(server, disk)
         await asyncio.to_thread(server.start)
-        async with opened(fresh_schema(server.url, statement_timeout_s="2")) as store:
+        url = fresh_schema(server.url)
+        async with opened(f"{url}&statement_timeout_s=2") as store:
             await begin(store, "one")
             rest = fill(disk)
             done = await append_until(StoreUnavailableError, store, "one")
@@ -116,6 +117,7 @@ async def test_server_that_stops_without_room_for_its_log_has_what_was_acknowled
                     with suppress(StoreUnavailableError):
                         await store.append("one", [record("there is room again")])
                         break
+        async with opened(url) as store:
             texts = [text_of(event) for event in await log(store, "one")]
             assert texts[: len(done) + 1] == ["begin", *done]
             assert texts[-1] == "there is room again"
