@@ -210,6 +210,28 @@ async def test_replicas_are_waited_for() -> None:
                     break
 
 
+async def test_change_whose_answer_was_lost_is_acknowledged_by_replicas_too() -> None:
+    """With `replicas=1` an append that is found to stand, though its answer was lost, is not acknowledged before one has it (C2, VK-15)."""
+    with own_server() as first, own_server() as second:
+        await ask(second.url, "REPLICAOF", "127.0.0.1", first.port)
+        async with proxied(first.url) as proxy:
+            url = fresh_prefix(proxy.url, replicas="1", timeout_s="2")
+            async with asyncio.timeout(60), opened(url) as store:
+                while True:  # until the replica has it, and the store knows the head
+                    with suppress(StoreUnavailableError, SessionExistsError):
+                        await begin(store, "one")
+                    with suppress(StoreUnavailableError):
+                        await store.append("one", [record("on two servers")])
+                        break
+                second.kill()
+                while b"connected_slaves:0" not in await ask(first.url, "INFO", "replication"):
+                    pass
+                proxy.swallows_answers = 1
+                with pytest.raises(StoreUnavailableError, match="0 of 1 replicas"):
+                    await store.append("one", [record("on one server only")])
+                assert proxy.swallowed.is_set()
+
+
 async def test_data_of_a_newer_release_and_of_others_is_left_alone() -> None:
     """Data whose `oldest` is newer is NewerFormatError, and keys that are not Kipu's are StoreUrlError; nothing is changed (VK-3)."""
     url = fresh_prefix(valkey_url())

@@ -83,7 +83,7 @@ class Heads:
     async def fenced(self, session_id: str) -> HeadRow:
         """Read the head and give it a new version: whatever is still on its way to the server for the old one does nothing."""
         version = next_version(str(secrets.randbelow(1 << 30)))
-        answer = await self._server.look(FENCE, self._keys.of(session_id).head, version)
+        answer = await self._server.settle(FENCE, self._keys.of(session_id).head, version)
         return row_of_answer(answer)
 
     def keep(self, session_id: str, row: HeadRow) -> None:

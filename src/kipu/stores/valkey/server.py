@@ -99,6 +99,13 @@ class Server:
         with translated(self.url):
             return await self._run(script, words, is_change=True)
 
+    async def settle(self, script: Script, *words: Word) -> Any:
+        """Return the answer of a script that changes something and may be run twice; as many replicas as wanted have all before it.
+
+        Raises: StoreUnavailableError.
+        """
+        return await self._again(lambda: self._run(script, words, is_change=True))
+
     async def command(self, *words: Word) -> Any:
         """Return the answer to a command that changes something and may be given twice."""
         return await self._again(lambda: self._exchange(words))
