@@ -36,14 +36,19 @@ class Follower:
         self._task = asyncio.ensure_future(self._take())
 
     async def _take(self) -> None:
-        async for event in self._events:
-            self.found.append(event)
+        try:
+            async for event in self._events:
+                self.found.append(event)
+                self._came.set()
+        finally:
             self._came.set()
 
     async def until(self, is_it: Callable[[StoredEvent], bool]) -> None:
-        """Return when such an event has come."""
+        """Return when such an event has come; raise what ended the following before."""
         async with asyncio.timeout(60):
             while not any(map(is_it, self.found)):
+                if self._task.done():
+                    await self._task
                 self._came.clear()
                 await self._came.wait()
 
