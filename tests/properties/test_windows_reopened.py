@@ -233,6 +233,14 @@ AFTER_AN_UNDONE_INSTRUCTION = [
     *[("exchange", 1), ("instruct", 0), ("rewind to", 494700), ("turn", 6)],
     *[("exchange", 1), ("exchange", 1), ("exchange", 1), ("result", 0), ("model", 0), ("user", 0)],
 ]
+UNPINNED_SINCE_A_JUMP = [
+    ("batch", 0),
+    ("answer", 5),
+    ("instruct", 0),
+    ("other pins", 249825),
+    ("calls", 12),
+    ("unpin", 0),
+]
 
 _PICKS = st.one_of(st.integers(0, 12), st.integers(0, 10**6))
 _LIVES = st.lists(st.tuples(st.sampled_from(STEPS), _PICKS), max_size=50)
@@ -243,6 +251,7 @@ _POLICIES = st.sampled_from(sorted(SMALL))
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @example(steps=[("exchange", 1), ("exchange", 1), ("compact", 0)], policy="tokens", every=1)
 @example(steps=AFTER_AN_UNDONE_INSTRUCTION, policy="no room", every=1)
+@example(steps=UNPINNED_SINCE_A_JUMP, policy="no room", every=1)
 def test_a_session_is_shown_alike_to_whoever_opens_it(steps: list[tuple[str, int]], policy: str, every: int) -> None:
     """At any moment of any life, the window of a second process over the same store is the live one, and valid (B33, C7, C6)."""
     asyncio.run(live(steps, SMALL[policy], every=every))

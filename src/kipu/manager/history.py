@@ -219,8 +219,8 @@ class LiveHistory:
         return all(_is_talk(item.event, start_seq=self.window.start_seq) for item in self._waiting)
 
     def _judge(self) -> None:
-        start = self.window.overflow()
-        if start is not None:
+        """Jump until the window is within its bounds: what a jump left behind may be pinned, and take room that it counted on."""
+        while (start := self.window.overflow()) is not None:
             self.unrecorded_jump = self.window.jump_record(start)
             self.window.jump(start)
 
