@@ -241,6 +241,10 @@ UNPINNED_SINCE_A_JUMP = [
     ("calls", 12),
     ("unpin", 0),
 ]
+PINNED_BEFORE_ANYBODY_SPOKE = [
+    (name, 0) for name in ("call", "beside", "result", "exchange", "instruct", "exchange", "exchange")
+]
+PINNED_LONG_AFTER_ITS_CALL = [(name, 0) for name in ("call", *["beside"] * 4, "result", *["beside"] * 9)]
 
 _PICKS = st.one_of(st.integers(0, 12), st.integers(0, 10**6))
 _LIVES = st.lists(st.tuples(st.sampled_from(STEPS), _PICKS), max_size=50)
@@ -252,6 +256,8 @@ _POLICIES = st.sampled_from(sorted(SMALL))
 @example(steps=[("exchange", 1), ("exchange", 1), ("compact", 0)], policy="tokens", every=1)
 @example(steps=AFTER_AN_UNDONE_INSTRUCTION, policy="no room", every=1)
 @example(steps=UNPINNED_SINCE_A_JUMP, policy="no room", every=1)
+@example(steps=PINNED_BEFORE_ANYBODY_SPOKE, policy="few tokens", every=1)
+@example(steps=PINNED_LONG_AFTER_ITS_CALL, policy="no room", every=1)
 def test_a_session_is_shown_alike_to_whoever_opens_it(steps: list[tuple[str, int]], policy: str, every: int) -> None:
     """At any moment of any life, the window of a second process over the same store is the live one, and valid (B33, C7, C6)."""
     asyncio.run(live(steps, SMALL[policy], every=every))

@@ -45,7 +45,10 @@ class Room:
 
 
 class Selection:
-    """Choose a start among exchanges; `fixed_tokens` and all that `room` lacks are taken by what stays whatever the start is."""
+    """Choose a start among exchanges; `fixed_tokens` and all that `room` lacks are taken by what stays whatever the start is.
+
+    `lead` is what stands before them and is shown to nobody, but is not parted either: what is pinned of it is kept whole.
+    """
 
     def __init__(
         self,
@@ -55,6 +58,7 @@ class Selection:
         fixed_tokens: int,
         open_exchange: Exchange | None,
         room: Room,
+        lead: Sequence[Exchange],
     ) -> None:
         self._policy = policy
         self._exchanges = exchanges
@@ -62,7 +66,7 @@ class Selection:
         self._room = room
         # A cut behind an exchange that waits for results would make them orphans.
         self._last = exchanges.index(open_exchange) if open_exchange in exchanges else len(exchanges) - 1
-        self._ends = list(accumulate(map(_last_seq, exchanges), max))
+        self._ends = list(accumulate(map(_last_seq, [*lead, *exchanges]), max))[len(lead) :]
 
     def low_water(self, *, after_seq: int = 0) -> int | None:
         """Return the index to start at so that the share `low_water` of every bound is in use, at a user message.

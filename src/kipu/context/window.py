@@ -212,7 +212,7 @@ class Window:
         exchanges = self._assembly.exchanges[self._apart :]
         if not exchanges:
             return max(self.start_seq, 1) if wants_jump else None
-        present = max(self.start_seq, exchanges[0].first_seq)
+        present = max(self.start_seq, (self._lead or exchanges)[0].first_seq)
         pins = sum(exchange.tokens for exchange in self._assembly.exchanges[: self._apart])
         pins += sum(exchange.tokens for exchange in exchanges if bounds.is_pinned(exchange))
         share = int(self.policy.max_tokens * self.policy.pin_share)
@@ -222,6 +222,7 @@ class Window:
             fixed_tokens=bounds.next_tokens + min(pins, share),
             open_exchange=self._assembly.open_exchange,
             room=self._room,
+            lead=self._lead,
         )
         index = None
         if bounds.next_summary is not None:
@@ -246,6 +247,7 @@ class Window:
             fixed_tokens=self._boundaries.next_tokens,
             open_exchange=self._assembly.open_exchange,
             room=self._room,
+            lead=self._lead,
         )
         index = selection.low_water(after_seq=self._boundaries.consolidated_seq) or selection.within_newest_turn()
         return exchanges[index].first_seq if index else None
