@@ -81,6 +81,13 @@ def test_its_key_gets_a_fresh_session_and_it_is_named(kipu: CommandLine) -> None
     assert kipu.run("show", "lost").code == 5
 
 
+def test_it_is_not_gone_on_without(kipu: CommandLine) -> None:
+    """`kipu chat --continue` in its project is its error, and takes no older session for the newest, or says there is none (A50, C16)."""
+    told = kipu.process("chat", "--project", "lost", "--continue", stdin="I am fresh\n")
+    assert (told.code, "session_not_found" in told.stderr) == (5, False), told.stderr
+    assert sorted(kipu.ids()) == sorted(NAMES)
+
+
 async def test_its_key_is_taken_by_this_machines_own_user_only(
     kipu: CommandLine, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -51,8 +51,14 @@ async def choose_session(manager: SessionManager, wanted: Wanted, *, key: Sessio
 
 
 async def newest_session(manager: SessionManager, key: SessionKey) -> Session:
-    """Return the most recently active session of the key. Raises: SessionNotFoundError."""
+    """Return the most recently active session of the key.
+
+    Raises: SessionNotFoundError; StoreError where the one that the key leads to cannot be read: it may be the newest.
+    """
     page = await manager.list(SessionQuery(key=str(key), limit=1))
+    bound = await manager.store.resolve(str(key))
+    if bound is not None and bound not in {head.session_id for head in page.items}:
+        await manager.store.head(bound)
     if not page.items:
         raise SessionNotFoundError(session_id=str(key))
     return await manager.open(page.items[0].session_id)
