@@ -171,6 +171,18 @@ def test_chat_that_is_terminated_leaves_the_terminal_as_it_was(kipu: CommandLine
     assert len(kipu.ids()) == 1
 
 
+def test_chat_is_not_ended_by_one_signal_of_ctrl_c(kipu: CommandLine, start: Starter) -> None:
+    """SIGINT counts as Ctrl-C does: the first one says what the second one does (C13)."""
+    terminal = start(kipu, "chat")
+    terminal.type("hello")
+    terminal.wait_for("This is your message 1", then=">")
+    terminal.kill("INT")
+    terminal.wait_for("Ctrl-C again ends the chat", then=">")
+    terminal.kill("INT")
+    terminal.wait_for("ended with 130")
+    assert {"echo", "icanon", "isig"} <= set(terminal.settings())
+
+
 def test_resume_on_a_terminal_picks_by_keyboard(kipu: CommandLine, start: Starter) -> None:
     """`--resume` alone opens the picker: typing filters, the preview shows the session, Enter goes on with it."""
     for line in ("about penguins", "about camels", "about herons"):

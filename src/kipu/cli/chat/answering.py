@@ -106,7 +106,7 @@ class Answering:
             return
         program = os.environ.get("VISUAL") or os.environ.get("EDITOR")
         if "\n" in before.rstrip("\n") and program:
-            after = await _edited_elsewhere(before, program)
+            after = await _edited_elsewhere(before, program, self.lines)
             if after is None:
                 raise InputError(reason="the editor did not end well; the call still waits")
             await self._approve_edited(question, after)
@@ -125,13 +125,11 @@ class Answering:
         self.forget(question)
 
 
-async def _edited_elsewhere(text: str, program: str) -> str | None:
+async def _edited_elsewhere(text: str, program: str, lines: EditedLines) -> str | None:
     """Return the text as a program of the person's left it; None where it did not end well. Raises: InputError."""
-    from prompt_toolkit.application import in_terminal
-
     path = await asyncio.to_thread(_kept, text)
     try:
-        async with in_terminal():
+        async with lines.lent():
             process = await asyncio.create_subprocess_exec(*shlex.split(program), str(path))
             code = await process.wait()
         return await asyncio.to_thread(path.read_text, encoding="utf-8") if code == 0 else None

@@ -96,8 +96,9 @@ async def _chat(invocation: Invocation, wanted: Wanted, place: Place) -> ExitCod
             lines = line_source(_desk(conversation, invocation), is_edited=not invocation.json)
             screen.is_live = lines.is_live
             try:
-                await conversation.begin(runtime, session)
-                return await conversation.talk(lines)
+                with lines.held():
+                    await conversation.begin(runtime, session)
+                    return await conversation.talk(lines)
             finally:
                 await conversation.leave()
                 await models.aclose()

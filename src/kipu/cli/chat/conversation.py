@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from kipu.cli.chat.answering import Answering
 from kipu.cli.chat.chat_models import ChatModels
 from kipu.cli.chat.ctrl_c import CtrlC
 from kipu.cli.chat.elsewhere import Elsewhere
-from kipu.cli.chat.lines import LineReader
+from kipu.cli.chat.lines import CTRL_C_AGAIN, LineReader
 from kipu.cli.chat.place_notices import PlaceNotices
 from kipu.cli.chat.proposal_commands import tell_proposals
 from kipu.cli.chat.questions import pending_question
@@ -121,8 +122,6 @@ class Conversation:
     async def leave(self) -> None:
         """Stop watching, and say what stays open."""
         self.served.end()
-        if self.waiting.reader is not None:
-            await self.waiting.reader.close()
         await self._elsewhere.close()
         for task in [*self._tasks, *([self._watching] if self._watching else [])]:
             task.cancel()
@@ -207,21 +206,27 @@ class Conversation:
         """Handle line after line until they end; return how it went."""
         self.waiting.is_live = lines.is_live
         self.waiting.reader = reader = LineReader(lines)
-        with CtrlC(self.interrupt, is_active=not lines.is_live) as ctrl_c:
+        try:
+            await self._talk(reader, hint=partial(self.screen.say, CTRL_C_AGAIN) if lines.is_live else None)
+        finally:
+            await reader.close()
+        return ExitCode.OK if lines.is_interactive else self.code
+
+    async def _talk(self, reader: LineReader, *, hint: Callable[[], None] | None) -> None:
+        with CtrlC(self.interrupt, hint=hint) as ctrl_c:
             while not self.is_over:
                 with ctrl_c.idle():
                     line = await reader.take()
                 if line is None:
                     break
                 await self.handle(line)
-                if not lines.is_live and self.waiting.own_waits():
+                if not self.waiting.is_live and self.waiting.own_waits():
                     await self.waiting.wait_for(None)
                 if ctrl_c.pressed:
                     ctrl_c.pressed = 0
                     self.code = ExitCode.INTERRUPTED
-                if self.code is ExitCode.INTERRUPTED and not lines.is_interactive:
+                if self.code is ExitCode.INTERRUPTED and not reader.is_interactive:
                     break
-        return ExitCode.OK if lines.is_interactive else self.code
 
     async def handle(self, line: str) -> None:
         """Answer a question, run a command or send a message; what goes wrong is said, and the chat goes on."""

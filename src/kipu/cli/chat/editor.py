@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +22,9 @@ from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.patch_stdout import patch_stdout
 from prompt_toolkit.styles import Style
+
+from kipu.cli.chat.keyboard import Keyboard
+from kipu.cli.chat.lines import CTRL_C_AGAIN
 
 if TYPE_CHECKING:
     from prompt_toolkit.completion import CompleteEvent
@@ -56,7 +61,9 @@ class EditedLines:
         self._drawing: asyncio.Task[None] | None = None
         self._prefilled = ""
         self._is_over = False
+        self._keyboard = Keyboard(sys.stdin)
         self._prompt: PromptSession[str] = PromptSession(
+            input=self._keyboard,
             history=_history(desk.history, desk.kept),
             completer=_DeskCompleter(desk),
             complete_while_typing=Condition(self._completes_while_typing),
@@ -72,7 +79,7 @@ class EditedLines:
         self._prompt.app.ttimeoutlen = ESCAPE_WAIT_S / 2
         self._prompt.app.min_redraw_interval = REDRAW_S
 
-    async def __aiter__(self) -> AsyncIterator[str]:
+    async def lines(self) -> AsyncGenerator[str, None]:
         """Yield what is entered, until Ctrl-D or the second Ctrl-C."""
         ticking = asyncio.ensure_future(self._tick())
         self._desk.attach(self)
@@ -92,6 +99,17 @@ class EditedLines:
             ticking.cancel()
             await asyncio.gather(ticking, return_exceptions=True)
             await self.settle()
+
+    def held(self) -> AbstractContextManager[None]:
+        """Keep what is pressed in the block, whether or not the input line is there."""
+        return self._keyboard.held()
+
+    @contextlib.asynccontextmanager
+    async def lent(self) -> AsyncIterator[None]:
+        """Give the terminal to another program in the block."""
+        async with in_terminal():
+            with self._keyboard.lent():
+                yield
 
     # ---- for the screen --------------------------------------------------------------------------------------------
 
@@ -129,9 +147,10 @@ class EditedLines:
             self._prompt.app.exit(exception=EOFError())
 
     async def _draw(self) -> None:
-        while self._pending:
-            async with in_terminal():
-                self._run_pending()
+        with self._keyboard.printing():
+            while self._pending:
+                async with in_terminal():
+                    self._run_pending()
 
     def _run_pending(self) -> None:
         pending, self._pending = self._pending, []
@@ -195,7 +214,7 @@ class EditedLines:
             return
         self._pressed_s = now_s
         if not self._desk.interrupt():
-            self._desk.hint("Ctrl-C again ends the chat, as Ctrl-D does")
+            self._desk.hint(CTRL_C_AGAIN)
 
     def _completes_while_typing(self) -> bool:
         text = self._prompt.default_buffer.document.text_before_cursor

@@ -7,7 +7,8 @@ import io
 import os
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = 65_536
 CHUNKS_AHEAD = 2
+CTRL_C_AGAIN = "Ctrl-C again ends the chat, as Ctrl-D does"
 
 
 @dataclass(slots=True)
@@ -40,8 +42,12 @@ class LineSource(Protocol):
     is_interactive: bool
     is_live: bool  # lines come also while the chat works
 
-    def __aiter__(self) -> AsyncIterator[str]:
+    def lines(self) -> AsyncGenerator[str, None]:
         """Return the lines."""
+        ...
+
+    def held(self) -> AbstractContextManager[None]:
+        """Keep for the next line what comes in the block while none is waited for."""
         ...
 
 
@@ -66,7 +72,7 @@ class PipedLines:
         self._file = file
         self.is_interactive = is_interactive
 
-    async def __aiter__(self) -> AsyncIterator[str]:
+    async def lines(self) -> AsyncGenerator[str, None]:
         """Yield every line; bytes that are no UTF-8 become the replacement character."""
         loop = asyncio.get_running_loop()
         chunks: asyncio.Queue[bytes] = asyncio.Queue()
@@ -95,6 +101,10 @@ class PipedLines:
         if last := b"".join(begun):
             yield _text(last)
 
+    def held(self) -> AbstractContextManager[None]:
+        """Do nothing: a pipe keeps what it has."""
+        return nullcontext()
+
     def _chunk(self) -> bytes:
         """Return what can be read, b"" at the end. No buffer's lock may be held when the process ends meanwhile."""
         try:
@@ -113,7 +123,8 @@ class LineReader:
     """Take lines one by one; whoever waits for one may give up waiting, and the line is there for the next."""
 
     def __init__(self, source: LineSource) -> None:
-        self._lines = aiter(source)
+        self._lines = source.lines()
+        self.is_interactive = source.is_interactive
         self._coming: asyncio.Future[str | None] | None = None
 
     @property
@@ -135,6 +146,7 @@ class LineReader:
         if self._coming is not None and not self._coming.done():
             self._coming.cancel()
             await asyncio.gather(self._coming, return_exceptions=True)
+        await self._lines.aclose()
 
     async def _next(self) -> str | None:
         return await anext(self._lines, None)
