@@ -11,19 +11,16 @@ import pytest
 from kipu.ports.store import StoredEvent
 from kipu.stores.event_row import row_of
 from kipu.stores.postgres import following
-from kipu.stores.postgres.address import Address
+from kipu.stores.postgres.address import DEFAULT_TIMEOUT_S, Address
 from kipu.stores.postgres.store import PostgresStore
 from tests.acceptance.postgres.kit import begin, opened, raw, record, text_of
 from tests.servers import fresh_schema, postgres_url
 
-# What follows, and has little to do else, looks no further back: who writes has the time that a slow machine takes.
-FORGETFUL = "statement_timeout_s=1"
-
 
 @pytest.fixture(autouse=True)
 def short_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look back one second only, so that what took longer is soon behind it."""
-    monkeypatch.setattr(following, "MARGIN_S", 0.0)
+    """Look back one second only, so that what took longer is soon behind it; statements have the time that a slow machine takes."""
+    monkeypatch.setattr(following, "MARGIN_S", 1.0 - DEFAULT_TIMEOUT_S)
 
 
 class Follower:
@@ -73,7 +70,7 @@ async def test_transaction_that_ends_late_is_no_news_missed() -> None:
     """What a transaction began to write long ago and commits now reaches whoever follows everything, once (C1, PG-15)."""
     url = fresh_schema(postgres_url())
     schema = Address.parse(url).schema
-    async with opened(url) as store, opened(f"{url}&{FORGETFUL}") as other:
+    async with opened(url) as store, opened(url) as other:
         await begin(store, "chatter")
         await begin(store, "slow")
         follower = Follower(other.follow())
@@ -101,7 +98,7 @@ async def test_transaction_that_ends_late_is_no_news_missed() -> None:
 async def test_quiet_session_is_heard_of_once_and_from_its_end() -> None:
     """A long session that was quiet beyond what is remembered gives only its new events, however many at once (C1, PG-15)."""
     url = fresh_schema(postgres_url())
-    async with opened(url) as store, opened(f"{url}&{FORGETFUL}") as other:
+    async with opened(url) as store, opened(url) as other:
         await begin(store, "chatter")
         await begin(store, "long")
         await store.append("long", [record("old") for _ in range(900)])
