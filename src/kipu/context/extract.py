@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
-import orjson
-
-from kipu.events.content import text_of
+from kipu.context.content import Parts, media_size, parts_of, result_parts, value_text
+from kipu.context.neutral import media_text
+from kipu.events.content import TextPart
 from kipu.events.conversation import AgentMessageEvent, ToolCallEvent, ToolResultEvent, UserMessageEvent
 from kipu.events.event import SessionEvent
 
@@ -21,18 +20,21 @@ PATH_NAMES = ("path", "file", "file_path")
 def transcript(events: Iterable[SessionEvent]) -> list[str]:
     """Return one paragraph per message, call and result, long ones by head and tail."""
     paragraphs: list[str] = []
+    tools: dict[str, str] = {}
     for event in events:
         if isinstance(event, UserMessageEvent):
-            paragraphs.append(f"USER: {text_of(event.content)}")
+            paragraphs.append(f"USER: {_text(parts_of(event.content))}")
         elif isinstance(event, AgentMessageEvent):
-            if text := text_of(event.content).strip():
+            if text := _text(parts_of(event.content)).strip():
                 paragraphs.append(f"ASSISTANT: {text}")
         elif isinstance(event, ToolCallEvent):
-            paragraphs.append(f"CALL {event.tool_name}: {_cut(_json(event.tool_input), ARGUMENT_CHARACTERS)}")
+            tools[event.tool_call_id] = event.tool_name
+            given = event.raw if event.raw is not None else value_text(event.tool_input)
+            paragraphs.append(f"CALL {event.tool_name}: {_cut(given, ARGUMENT_CHARACTERS)}")
         elif isinstance(event, ToolResultEvent):
             kind = "ERROR" if event.is_error else "RESULT"
-            result = event.result if isinstance(event.result, str) else _json(event.result)
-            paragraphs.append(f"{kind} {event.tool_name or ''}: {_cut(result, RESULT_CHARACTERS)}")
+            result = _cut(_text(result_parts(event)), RESULT_CHARACTERS)
+            paragraphs.append(f"{kind} {_tool_of(event, tools)}: {result}")
     return paragraphs
 
 
@@ -51,22 +53,29 @@ def chunks(paragraphs: Sequence[str], *, max_characters: int) -> list[str]:
     return [*found, "\n\n".join(current)] if current else found
 
 
-def extract_summary(events: Sequence[SessionEvent], *, previous: str | None = None) -> str:
-    """Return what was asked, what was touched and what was said last, by rules: the summary where no model is there."""
-    asked = [_line(text_of(event.content)) for event in events if isinstance(event, UserMessageEvent)]
-    said = [_line(text_of(event.content)) for event in events if isinstance(event, AgentMessageEvent)]
+def extract_summary(events: Sequence[SessionEvent], *, max_characters: int, previous: str | None = None) -> str:
+    """Return what was asked, what was touched and what was said last, by rules: the summary where no model is there.
+
+    It has about `max_characters` at most: where there is more to say, something of each kind is said.
+    """
+    asked = [_line(_text(parts_of(event.content))) for event in events if isinstance(event, UserMessageEvent)]
+    said = [_line(_text(parts_of(event.content))) for event in events if isinstance(event, AgentMessageEvent)]
     calls = [event for event in events if isinstance(event, ToolCallEvent)]
     paths = _distinct(str(call.tool_input[name]) for call in calls for name in PATH_NAMES if call.tool_input.get(name))
     commands = _distinct(str(call.tool_input["command"]) for call in calls if call.tool_input.get("command"))
+    tools = {call.tool_call_id: call.tool_name for call in calls}
     failed = [event for event in events if isinstance(event, ToolResultEvent) and event.is_error]
+    errors = [f"{_tool_of(event, tools)}: {_line(_text(result_parts(event)))}" for event in failed]
     parts = ["Summary by rules, no model was asked."]
     if previous:
         parts.append(f"Before that:\n{_cut(previous, 4 * RESULT_CHARACTERS)}")
     parts += _list("The person asked", [text for text in asked if text])
-    parts += _list("Files in calls", paths)
+    parts += _list("Files in calls", [_line(path) for path in paths])
     parts += _list("Commands", [_line(command) for command in commands])
-    parts += _list("Calls that failed", [f"{event.tool_name}: {_line(str(event.result))}" for event in failed])
+    parts += _list("Calls that failed", errors)
     parts += _list("Last answers", [text for text in said if text][-3:])
+    if sum(map(len, parts)) > max_characters:
+        parts = [_cut(part, max_characters // len(parts)) for part in parts]
     return "\n\n".join(parts)
 
 
@@ -94,5 +103,14 @@ def _cut(text: str, limit: int) -> str:
     return f"{text[:head]} […] {text[len(text) - (limit - head) :]}"
 
 
-def _json(value: Any) -> str:
-    return orjson.dumps(value, default=str).decode()
+def _text(parts: Parts) -> str:
+    """Return parts as one text, media by what they are."""
+    return "\n".join(
+        part.text if isinstance(part, TextPart) else media_text(part.media_type, media_size(part), name=part.name)
+        for part in parts
+    )
+
+
+def _tool_of(result: ToolResultEvent, tools: Mapping[str, str]) -> str:
+    """Return which tool gave a result: what says so is the call, where the result does not."""
+    return result.tool_name or tools.get(result.tool_call_id, "")

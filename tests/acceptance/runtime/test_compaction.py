@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from kipu.context.policy import WindowPolicy
+from kipu.context.tokens import EstimateCounter
 from kipu.errors import InputError, ModelAnswerError, ModelUnavailableError
 from kipu.events.boundary import CompactionEvent
-from kipu.events.conversation import AgentMessageEvent, ToolCallEvent, UserMessageEvent
+from kipu.events.conversation import AgentMessageEvent, ToolCallEvent, ToolResultEvent, UserMessageEvent
 from kipu.events.turn import TurnFinishedEvent
 from kipu.manager.session import Session
 from kipu.ports.model import ModelDescription, ModelRequest
@@ -185,6 +186,25 @@ async def test_without_a_model_the_summary_is_extracted() -> None:
         assert "question 0" in event.summary
         assert "no model was asked" in event.summary
         assert model.requests == []
+
+
+async def test_a_summary_by_rules_leaves_room_for_what_is_newer() -> None:
+    """Long Chinese questions and a file's content where a name is looked for make no summary that fills the window (C7)."""
+    model = ScriptedModelClient([])
+    async with await open_manager("memory://", policy=SMALL) as manager, runtime(model, manager=manager) as run:
+        session = await run.session()
+        for number in range(24):
+            call = ToolCallEvent(tool_name="put", tool_call_id=f"c{number}", tool_input={"file": "data " * 9_000})
+            await session.add_events([UserMessageEvent(content=f"{number} " + "请改配置" * 40), call])
+            await session.add_event(
+                ToolResultEvent(tool_call_id=call.tool_call_id, is_error=True, error_info="no space")
+            )
+            if number % 4 == 3:
+                await Compaction(session, model).now()
+            assert session.history.window.tokens <= SMALL.max_tokens
+        summary = (await of_type(session, CompactionEvent))[-1].summary
+        assert EstimateCounter().count(summary) <= SMALL.max_tokens / 2
+        assert "put: no space" in summary
 
 
 @pytest.mark.parametrize("ai", [True, False])

@@ -35,6 +35,7 @@ DEFAULT_SOURCE_CHARACTERS = 120_000
 SUMMARY_TOKENS = 2_000
 ASKED_SHARE = 0.33  # of the window's budget, for a summary in a small one
 MOST_SHARE = 0.5  # and one that takes more is none: it would push out what is newer, and no other could follow it
+RULES_SHARE = 0.2  # of it as characters, for one by rules: none of them takes more than two and a half tokens
 RETRY_EVENTS = 20
 
 INSTRUCTION = """\
@@ -174,7 +175,8 @@ class Compaction:
         if self._model.describe().is_ai:
             summary = await self._asked(events, previous, usage)
         else:
-            summary = extract_summary(events, previous=previous)
+            limit = int(self._session.policy.max_tokens * RULES_SHARE)
+            summary = extract_summary(events, max_characters=limit, previous=previous)
         return CompactionEvent(
             from_seq=plan.from_seq,
             to_seq=plan.to_seq,
