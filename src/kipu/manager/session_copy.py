@@ -202,8 +202,10 @@ class SessionCopy:
             self._replay.take(item_of(kept.stored).event, tokens=kept.stored.record.tokens)
         last = batch[-1].stored.seq == self._head.last_seq
         head = self._replay.patch_to(head_to_json(self._head), counted=not self.lost) if last else self._replay.patch()
-        if "base_seq" in head.set and self._shared[0] and "event_count" in head.set:
-            counts = {name: head.set[name] - taken for name, taken in zip(_COUNTS, self._shared, strict=True)}
+        if "base_seq" in head.set and self._shared[0]:
+            shared = zip(_COUNTS, self._shared, strict=True)
+            # What is not set is the same without them: events that nobody is shown have no tokens.
+            counts = {name: head.set[name] - taken for name, taken in shared if name in head.set}
             head = head._replace(set={**head.set, **counts})
         if last and self._alone:
             # No lease is carried, but none of here may have the token of one of there: the log tells turns by it (C3).

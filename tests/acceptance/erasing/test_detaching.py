@@ -141,6 +141,28 @@ async def test_a_detached_fork_is_copied_whole(url: str, home: Path) -> None:
         assert {name: getattr(made, name) for name in names} == {name: getattr(head, name) for name in names}
 
 
+@pytest.mark.parametrize("shared", ["修复测试", None])
+async def test_a_copied_fork_that_stands_alone_since_is_copied_again(url: str, home: Path, shared: str | None) -> None:
+    """The copy of a fork takes over what it shared, be it nothing that was said, and the next sessions come too (C11, C22)."""
+    async with await open_manager(url) as manager, await open_manager(f"jsonl:///{home}/copy") as target:
+        await manager.create_session("parent")
+        parent = await manager.open("parent")
+        if shared is not None:
+            await say(parent, shared)
+        child = await parent.fork()
+        await say(child, "of its own")
+        assert (await copy_store(manager.store, target.store, owner="test")).skipped == ()
+        await manager.erase_session("parent", detach=True)
+        await say(child, "since then")
+        await manager.create_session("later")
+        report = await copy_store(manager.store, target.store, owner="test")
+        assert report.skipped == ()
+        assert await target.get_session("later") is not None
+        here, there = await manager.open(child.session_id), await target.open(child.session_id)
+        assert await seen(here) == await seen(there)
+        assert (here.head.event_count, here.head.token_count) == (there.head.event_count, there.head.token_count)
+
+
 @pytest.mark.parametrize("at", [1, 2, 3, 4, 5, 6, 8])
 async def test_a_killed_detaching_loses_nothing(url: str, home: Path, at: int) -> None:
     """Killed at any step of letting a fork go, the fork shows what it showed, and doing it again ends it (C11, C16)."""
