@@ -9,7 +9,7 @@ from typing import Any
 
 from kipu.context.item import Item
 from kipu.context.policy import WindowPolicy
-from kipu.errors import LeaseRequiredError
+from kipu.errors import InputError, LeaseRequiredError
 from kipu.events.boundary import CompactionEvent, NoteEvent, StatusChangedEvent
 from kipu.events.conversation import InstructionEvent
 from kipu.events.event import SessionEvent, placed, with_fields
@@ -54,7 +54,11 @@ class Journal:
         idempotency_key: str | None = None,
         token: int | None = None,
     ) -> tuple[Appended, list[SessionEvent]]:
-        """Store a batch, all or nothing, and return where it stands, and the events as stored."""
+        """Store a batch, all or nothing, and return where it stands, and the events as stored. Raises: InputError (an empty key)."""
+        if idempotency_key is not None and not idempotency_key.strip():
+            raise InputError(
+                reason="the idempotency key is empty, and tells no batch from another; give none, or one that does"
+            )
         token = self._lock.token if token is None and self._lock.mine else token
         prepared = [self._prepare(event, principal) for event in events]
         for entry in prepared:

@@ -11,6 +11,7 @@ from kipu.context.policy import WindowPolicy
 from kipu.context.tokens import EstimateCounter
 from kipu.errors import (
     ConflictError,
+    InvalidEventError,
     KipuError,
     SessionErasedError,
     SessionExistsError,
@@ -330,8 +331,12 @@ class SessionManager(BaseSessionManager):
 
         The same message delivered again (same tenant, channel, account, source message id, revision) is not stored again,
         also when the key leads to another session by now (C4).
+        Raises: InvalidEventError (an empty source message id, which tells no message from another), and what `get_or_create` does.
         """
         caller = principal or self.principal
+        if message.source_message_id is not None and not message.source_message_id.strip():
+            reason = "its source_message_id is empty; give none where the source names no messages"
+            raise InvalidEventError(event_type=message.event_type, reason=reason)
         session = await self.get_or_create(key, principal=caller, verb=Verb.SEND)
         message = message.model_copy(update={"queued": True})
         parsed = SessionKey.parse(key)

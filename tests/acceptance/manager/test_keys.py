@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kipu.errors import InvalidSessionKeyError, SessionNotFoundError
+from kipu.errors import InputError, InvalidEventError, InvalidSessionKeyError, SessionNotFoundError
 from kipu.events.conversation import UserMessageEvent
 from kipu.manager.manager import SessionManager
 from kipu.ports.principal import Principal
@@ -142,6 +142,21 @@ async def test_a_message_delivered_twice_is_stored_once(opener: Opener) -> None:
     assert not edited.duplicate
     other = await one.receive("slack:42", message.model_copy(update={"channel": "slack"}))
     assert not other.duplicate
+
+
+@pytest.mark.parametrize("empty", ["", " "])
+async def test_an_empty_id_makes_no_message_the_same_as_another(manager: SessionManager, empty: str) -> None:
+    """What identifies nothing is refused, and no second message is lost as a duplicate of the first (C2, C4, C5)."""
+    session = await manager.get_or_create("slack:C1")
+    last = session.head.last_seq
+    for text in ("一", "二"):
+        with pytest.raises(InvalidEventError, match="source_message_id is empty"):
+            await manager.receive("slack:C1", UserMessageEvent(content=text, source_message_id=empty))
+        with pytest.raises(InputError, match="idempotency key is empty"):
+            await session.add_event(UserMessageEvent(content=text), idempotency_key=empty)
+        with pytest.raises(InputError, match="idempotency key is empty"):
+            await session.add_events([UserMessageEvent(content=text)], idempotency_key=empty)
+    assert session.head.last_seq == last
 
 
 async def test_equal_words_are_two_messages(manager: SessionManager) -> None:
