@@ -42,7 +42,11 @@ def check_settings(
     Raises: InputError. Settings that were larger before may become smaller.
     InvalidBusyPolicyError: a policy is refused where it is given; every message after it would be refused instead.
     """
-    own = next((name for name in (*values, *unset) if name.startswith(RESERVED)), None)
+    names: tuple[Any, ...] = (*values, *unset)
+    odd = next((name for name in names if not isinstance(name, str)), None)
+    if odd is not None:
+        raise InputError(reason=f"the name of a setting is text, not {odd!r}")
+    own = next((name for name in names if name.startswith(RESERVED)), None)
     if own is not None and not (caller.is_local or caller.is_admin):
         # They say where tools work and what was allowed: who may use a session does not thereby decide that (A19).
         raise InputError(reason=f"the setting {own!r} is Kipu's own; settings of yours begin otherwise")

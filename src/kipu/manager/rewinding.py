@@ -66,8 +66,8 @@ async def _visible_back(session: Session, until: int, *, after: int = 0) -> list
 
 async def before_turns(session: Session, turns: int) -> int:
     """Return the seq just before the last `turns` turns: where a message was consumed, or said directly."""
-    if turns < 1:
-        raise InputError(reason="turns must be at least 1")
+    if type(turns) is not int or turns < 1:
+        raise InputError(reason=f"turns must be a number, at least 1, not {turns!r}")
     events: list[SessionEvent] = []
     until = session.history.last_seq
     while until > 0:
@@ -91,8 +91,8 @@ def _starts_turn(event: SessionEvent) -> bool:
 async def _boundary(session: Session, to_seq: int) -> int:
     """Return `to_seq` when it is a turn boundary."""
     reader = session.history.reader
-    if not 0 <= to_seq < session.history.last_seq:
-        raise InputError(reason=f"session {session.session_id} has no event {to_seq} to go back to")
+    if type(to_seq) is not int or not 0 <= to_seq < session.history.last_seq:
+        raise InputError(reason=f"session {session.session_id} has no event {to_seq!r} to go back to")
     if await is_undone_in(reader, to_seq, newest=session.head.rewind_seq, tip=session.history.last_seq):
         raise InputError(reason=f"event {to_seq} was undone already; fork from it, or go further back")
     before = await _visible_back(session, to_seq)

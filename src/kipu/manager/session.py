@@ -230,10 +230,11 @@ class Session(SessionAccess):
     async def pin(self, *seqs: int, on: bool = True, principal: Principal | None = None) -> None:
         """Keep these events' exchanges in the window, or no longer (B36)."""
         caller = await self.permit(Verb.CONFIGURE, principal)
-        known = await self._history.reader.at([seq for seq in seqs if seq <= self._history.last_seq])
-        missing = [seq for seq in seqs if seq not in known]
+        last = self._history.last_seq
+        known = await self._history.reader.at([seq for seq in seqs if type(seq) is int and seq <= last])
+        missing = [seq for seq in seqs if type(seq) is not int or seq not in known]
         if missing:
-            raise InputError(reason=f"session {self.session_id} has no event {missing[0]}")
+            raise InputError(reason=f"session {self.session_id} has no event {missing[0]!r}")
         await self.add_event(EventPinnedEvent(seqs=list(seqs), on=on, by=caller.id), principal=principal)
 
     # ---- turns -----------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kipu.errors import InputError
+from kipu.events.conversation import UserMessageEvent
 from kipu.manager.manager import SessionManager
 
 
@@ -68,4 +69,30 @@ async def test_a_fork_begins_at_an_event(manager: SessionManager, seq: Any) -> N
     session = await manager.open(await manager.create_session("s"))
     with pytest.raises(InputError, match="to fork at"):
         await session.fork(seq)
+    assert await manager.list_sessions() == ["s"]
+
+
+@pytest.mark.parametrize("number", ["1", 1.0, True, None])
+async def test_a_pin_and_a_rewind_name_an_event(manager: SessionManager, number: Any) -> None:
+    """What is no number of an event, or no count of turns, is InputError, and nothing is appended (B36, C11)."""
+    session = await manager.get_or_create("cli:p")
+    await session.add_events([UserMessageEvent(content="one"), UserMessageEvent(content="two")])
+    for seqs in ((number,), (1, 2, number)):
+        with pytest.raises(InputError, match="no event"):
+            await session.pin(*seqs)
+    with pytest.raises(InputError, match="turns must be"):
+        await session.rewind(turns=number)
+    if number is not None:
+        with pytest.raises(InputError, match="no event"):
+            await session.rewind(number)
+    assert session.head.last_seq == 3
+
+
+async def test_a_setting_has_a_name(manager: SessionManager) -> None:
+    """A name that is no text is InputError for a new session, which is not begun, and for one that there is (B22, B37)."""
+    with pytest.raises(InputError, match="name of a setting is text, not 1"):
+        await manager.create_session("never", {1: "x"})  # type: ignore[dict-item]
+    session = await manager.open(await manager.create_session("s"))
+    with pytest.raises(InputError, match="name of a setting is text, not 1"):
+        await session.set_metadata(unset=[1])  # type: ignore[list-item]
     assert await manager.list_sessions() == ["s"]
