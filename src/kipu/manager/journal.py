@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from kipu.context.item import Item
 from kipu.context.policy import WindowPolicy
-from kipu.errors import InputError, LeaseRequiredError
+from kipu.errors import ConflictError, InputError, LeaseRequiredError
 from kipu.events.boundary import CompactionEvent, NoteEvent, StatusChangedEvent
 from kipu.events.conversation import InstructionEvent
 from kipu.events.event import SessionEvent, placed, with_fields
@@ -68,26 +68,54 @@ class Journal:
         async with self._order:
             wakes = self._wakes(prepared)
             try:
-                appended, stored = await self._commit([*self._unrecorded(wakes=wakes), *prepared], **how)
+                appended, stored = await self._commit_all(prepared, wakes=wakes, how=how)
             except LeaseRequiredError:
                 # A status needs the lease, an arrival does not: while somebody else has it, the next turn wakes the session.
                 if not wakes:
                     raise
-                appended, stored = await self._commit([*self._unrecorded(wakes=False), *prepared], **how)
+                appended, stored = await self._commit_all(prepared, wakes=False, how=how)
             if appended.duplicate:
                 stored = await self._first_outcome(appended)
             elif not wakes and self._wakes(prepared):
                 # Somebody put the session aside, and this process has only now read of it.
                 with suppress(LeaseRequiredError):
-                    await self._commit(self._unrecorded(wakes=True), token=token)
+                    await self._commit_all([], wakes=True, how={"expected_seq": None, "token": token})
             return appended, stored[-len(prepared) :]
 
     async def save(self) -> None:
         """Store what only memory holds: a window jump that no append has recorded yet (A47)."""
         async with self._order:
-            batch = self._unrecorded(wakes=False)
-            if batch:
-                await self._commit(batch)
+            while self._history.unrecorded_jump is not None:
+                try:
+                    await self._commit(self._unrecorded(wakes=False), expected_seq=self._history.last_seq)
+                    return
+                except ConflictError:
+                    if not await self._has_moved():
+                        return  # what came since is damaged: whoever opens it next jumps anew
+
+    async def _commit_all(
+        self, prepared: Sequence[Prepared], *, wakes: bool, how: Mapping[str, Any]
+    ) -> tuple[Appended, list[SessionEvent]]:
+        """Store a batch behind what has to be recorded before it.
+
+        A jump is recorded only where nobody has appended since: after a rewind it would leave out what the window went back to.
+        """
+        if how["expected_seq"] is not None and self._history.unrecorded_jump is not None:
+            await self._history.refresh()
+        while how["expected_seq"] is None and self._history.unrecorded_jump is not None:
+            batch = [*self._unrecorded(wakes=wakes), *prepared]
+            try:
+                return await self._commit(batch, **{**how, "expected_seq": self._history.last_seq})
+            except ConflictError:
+                if not await self._has_moved():
+                    break
+        return await self._commit([*self._unrecorded(wakes=wakes), *prepared], **how)
+
+    async def _has_moved(self) -> bool:
+        """Take in what others have appended; say whether there was anything that can be read."""
+        known = self._history.last_seq
+        await self._history.refresh()
+        return self._history.last_seq > known
 
     async def _commit(
         self,

@@ -64,8 +64,8 @@ class SlowToAnswer(WrappedStore):
         return appended
 
 
-async def with_jump(opener: Opener) -> Session:
-    """Return a session whose window jumped, which nothing has recorded yet."""
+async def with_jump(opener: Opener, *, slow: bool = False) -> Session:
+    """Return a session whose window jumped, which nothing has recorded yet; the next append is `slow` to be answered."""
     manager = await opener(policy=WindowPolicy(max_messages=10))
     store = SlowToAnswer(manager.store)
     manager.store = store
@@ -75,6 +75,7 @@ async def with_jump(opener: Opener) -> Session:
         number += 1
         await session.add_event(UserMessageEvent(content=f"{number}"))
         assert number < 20
+    store.slow = slow
     return session
 
 
@@ -93,13 +94,56 @@ async def test_an_append_returns_its_own_events_and_no_record_of_a_jump(opener: 
 @pytest.mark.parametrize("saves", [True, False])
 async def test_a_jump_is_recorded_once_whoever_records_it(opener: Opener, saves: bool) -> None:
     """Two tasks that append, or one that saves meanwhile, leave one record of a jump, before what they append (A47, B33)."""
-    session = await with_jump(opener)
+    session = await with_jump(opener, slow=True)
     before = session.head.last_seq
     other = session.save() if saves else session.add_event(UserMessageEvent(content="other"))
     await asyncio.gather(session.add_event(UserMessageEvent(content="mine")), other)
     events = [event async for event in session.events(after=before)]
     kinds = [event.kind if isinstance(event, NoteEvent) else event.event_type for event in events]
     assert kinds == ["kipu.window", *["user_message"] * (1 if saves else 2)]
+    assert [message["content"] for message in session.messages].count("mine") == 1
+    assert session.history.unrecorded_jump is None
+
+
+@pytest.mark.parametrize("by", ["close", "append", "expected"])
+async def test_a_jump_that_others_went_back_behind_is_not_recorded(opener: Opener, by: str) -> None:
+    """After a rewind elsewhere the window shows what it went back to, whatever a process does that had jumped before (C11, B33)."""
+    policy = WindowPolicy(max_messages=10)
+    one, two = await opener(policy=policy), await opener(policy=policy)
+    session = await one.get_or_create("cli:p")
+    theirs = await two.open(session.session_id)
+    number = 0
+    while theirs.history.unrecorded_jump is None:
+        number += 1
+        await theirs.add_event(UserMessageEvent(content=f"第{number}个问题"))
+        assert number < 20
+    await session.rewind(turns=number - 2)
+    said = ["第1个问题", "第2个问题"]
+    if by == "close":
+        await theirs.save()
+    else:
+        last = session.head.last_seq if by == "expected" else None
+        await theirs.add_event(UserMessageEvent(content="然后"), expected_seq=last)
+        said.append("然后")
+    again = await (await opener(policy=policy)).open(session.session_id)
+    for each in (session, theirs, again):
+        assert [message["content"] for message in await each.get_context_for_llm("openai_chat")] == said
+
+
+async def test_a_jump_beside_damage_is_recorded_or_left_to_the_next(opener: Opener) -> None:
+    """What another process wrote and nobody can read any more keeps nobody from saving or appending (C16, A47)."""
+    manager = await opener(policy=WindowPolicy(max_messages=10))
+    store = manager.store = DamagedStore(manager.store)
+    session = await manager.get_or_create("cli:p")
+    for number in range(20):
+        if session.history.unrecorded_jump is None:
+            await session.add_event(UserMessageEvent(content=f"{number}"))
+    theirs = await (await opener()).open(session.session_id)
+    store.damaged = frozenset([(await theirs.add_event(UserMessageEvent(content="lost"))).seq])
+    async with asyncio.timeout(LONGEST_S):
+        await session.save()
+        added = await session.add_event(UserMessageEvent(content="mine"))
+    assert (await session.get_recent_events(1)) == [added]
     assert session.history.unrecorded_jump is None
 
 
