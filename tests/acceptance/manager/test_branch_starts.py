@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kipu.errors import InputError
@@ -101,3 +103,31 @@ async def test_a_message_wakes_a_session_that_another_process_has_just_put_aside
     head = await (await opener()).store.head(here.session_id)
     assert head is not None
     assert head.status == "active"
+
+
+async def test_what_an_older_rewind_undid_is_no_place_to_go_back_to(opener: Opener) -> None:
+    """However often the tip was moved since, a point that was undone stays undone (C11)."""
+    session = await (await opener()).get_or_create("cli:p")
+    await exchange(session, 0)
+    await exchange(session, 1)
+    undone = session.head.last_seq
+    await session.rewind()
+    await exchange(session, 2)
+    await exchange(session, 3)
+    await session.rewind()
+    with pytest.raises(InputError, match="undone already"):
+        await session.rewind(undone)
+    assert "answer 2" in await said(session)
+
+
+async def test_a_fork_has_the_title_it_is_given_and_works_where_its_parent_does(opener: Opener) -> None:
+    """A given title is the fork's; its directory is recorded with it, as its settings are (B37, B43)."""
+    manager = await opener()
+    session = await manager.get_or_create("cli:p")
+    await session.set_metadata(title="父", topic="files")
+    placed: dict[str, Any] = {"kipu.workspace": {"root": "/work/项目"}}
+    await session.set_metadata(**placed)
+    child = await session.fork(title="子")
+    assert child.title == "子"
+    assert child.head.workspace == {"root": "/work/项目"}
+    assert child.head.metadata["topic"] == "files"

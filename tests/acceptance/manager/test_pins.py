@@ -9,7 +9,7 @@ from kipu.context.item import Item
 from kipu.context.policy import WindowPolicy
 from kipu.events.boundary import CompactionEvent, EventPinnedEvent, NoteEvent
 from kipu.events.conversation import AgentMessageEvent, ModelCallEvent, ToolCallEvent, ToolResultEvent, UserMessageEvent
-from kipu.events.turn import MessageSettledEvent
+from kipu.events.turn import MessageSettledEvent, TurnSteeredEvent
 from kipu.manager.session import Session
 from kipu.runtime.turns.shown_window import model_calls, replay, window_record
 from tests.acceptance.manager.conftest import Opener
@@ -319,3 +319,18 @@ async def test_a_pinned_answer_has_its_calls_though_a_late_result_came_between(
         await exchange(session, number)
     assert session.history.window.start_seq > answer.seq + 3
     assert "found" in await same_after_opening(session, opener)
+
+
+async def test_a_pinned_message_that_joined_a_turn_stays(opener: Opener) -> None:
+    """What a turn took while it ran is part of the conversation as what it began with is (B36, B33)."""
+    session = await (await opener(policy=POLICY)).get_or_create("cli:p")
+    await session.add_event(UserMessageEvent(content="work"))
+    async with session.turn() as turn:
+        joined = await session.add_event(UserMessageEvent(content="别动配置", queued=True))
+        await turn.add_event(TurnSteeredEvent(turn_id=turn.id, consumes=[joined.seq]))
+        await turn.add_event(AgentMessageEvent(content="worked"))
+    await session.pin(joined.seq)
+    for number in range(12):
+        await exchange(session, number)
+    assert session.head.window_seq > joined.seq
+    assert "别动配置" in await same_after_opening(session, opener)

@@ -10,7 +10,7 @@ from kipu.context.item import Item
 from kipu.context.policy import WindowPolicy
 from kipu.context.render import fit
 from kipu.context.window import Window
-from kipu.events.boundary import NoteEvent
+from kipu.events.boundary import ConsolidationEvent, NoteEvent
 from kipu.events.conversation import AgentMessageEvent, InstructionEvent, ModelCallEvent, UserMessageEvent
 from kipu.events.event import SessionEvent
 from tests.unit.context.test_window_boundaries import Log
@@ -110,3 +110,24 @@ def test_a_cut_leaves_as_much_as_was_asked(share: float) -> None:
     for number in range(8):
         log.turn(number)
     assert log.window.cut(keep_share=share) == (25 if share < 0.5 else 13)
+
+
+def test_a_cut_leaves_nothing_that_is_in_memory() -> None:
+    """What a consolidation took in is summarised, though it would fit into the share (A61)."""
+    log = Log(max_tokens=400)
+    for number in range(8):
+        log.turn(number)
+    log.add(ConsolidationEvent(to_seq=20))
+    assert log.window.cut(keep_share=0.5) == 21
+    assert log.window.cut(keep_share=0.2) == 25
+
+
+def test_a_summary_stands_for_the_one_before_it_too() -> None:
+    """What a summary would take the place of is all before its first kept event, and the last summary (A61)."""
+    log = Log(max_tokens=400)
+    for number in range(4):
+        log.turn(number)
+    assert [log.window.tokens_before(seq) for seq in (5, 9)] == [40, 80]
+    log.add(summed("so far", kept=9), tokens=7)
+    fit(log.window)
+    assert [log.window.tokens_before(seq) for seq in (9, 13)] == [7, 47]

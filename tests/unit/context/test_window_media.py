@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import base64
 
+import pytest
+
+from kipu.context.content import media_size
 from kipu.context.item import Item
 from kipu.context.policy import WindowPolicy
 from kipu.context.window import Window
@@ -13,8 +16,10 @@ from kipu.events.conversation import AgentMessageEvent, ToolCallEvent, ToolResul
 from kipu.events.event import SessionEvent
 from kipu.testing.validators import validate
 from tests.properties.window_logs import PNG
+from tests.unit.context.test_window_boundaries import Log
 
 PICTURE = {"type": "media", "media_type": "image/png", "data": base64.b64encode(PNG).decode(), "size": len(PNG)}
+SHOWN_BYTES = media_size(MediaPart.model_validate(PICTURE))
 
 
 class Screens:
@@ -100,3 +105,20 @@ def test_the_number_of_pictures_is_a_bound_within_a_turn() -> None:
         screens.look(number)
     assert screens.window.start_seq == 12  # 6 of the 11 stay
     assert screens.shown() == (6, True)
+
+
+@pytest.mark.parametrize("bound", [{"media_max_count": 4}, {"media_max_total_bytes": 4 * SHOWN_BYTES}])
+def test_pictures_of_pins_that_are_not_shown_take_no_room(bound: dict[str, int]) -> None:
+    """What is left out of the pins for their share counts for nothing: the window jumps no earlier for its pictures (B36, C9)."""
+    log = Log(max_tokens=1_000, **bound)
+    picture = MediaPart.model_validate(PICTURE)
+    for _ in range(3):
+        log.add(EventPinnedEvent(seqs=[log.add(UserMessageEvent(content=[picture]), tokens=250)]), tokens=0)
+        log.add(AgentMessageEvent(content="seen"))
+    log.add(UserMessageEvent(content="next"))
+    log.window.jump(10)
+    assert [adjustment.kind for adjustment in log.window.messages().adjustments] == ["pin_dropped"]
+    log.add(UserMessageEvent(content=[picture, picture]))
+    assert log.window.overflow() is None
+    log.add(UserMessageEvent(content=[picture]))
+    assert log.window.overflow() is not None
