@@ -62,7 +62,7 @@ def rewind(
 
 
 async def _rewind(invocation: Invocation, text: str, turns: int, *, to: int | None, files: bool) -> None:
-    from kipu.cli.reference import find_session
+    from kipu.cli.reference import BUSY_WAIT_S, find_session
     from kipu.cli.transcript import event_json
     from kipu.cli.workspace_files import rewind_with_files
     from kipu.manager.access import Verb
@@ -72,7 +72,8 @@ async def _rewind(invocation: Invocation, text: str, turns: int, *, to: int | No
         if files:
             await rewind_with_files(invocation, manager, session=session, to=to, turns=turns)
             return
-        event = await session.rewind(to, turns=turns)
+        async with session.holding(wait_s=BUSY_WAIT_S):
+            event = await session.rewind(to, turns=turns)
         if invocation.json:
             invocation.output.emit(event_json(event))
         else:

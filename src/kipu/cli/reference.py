@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from kipu.ports.head import Head
 
 SHORTEST_PART = 4
+BUSY_WAIT_S = 5.0  # who has a session for longer is told: a command that waits in silence looks as if it hung
 NAMED_CANDIDATES = 5
 EVERY_STATUS = frozenset({"active", "expired", "archived", "trashed"})
 

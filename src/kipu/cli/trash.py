@@ -30,12 +30,13 @@ def restore(
 
 async def _move(invocation: Invocation, text: str, status: str) -> None:
     from kipu.cli.head_view import head_json
-    from kipu.cli.reference import find_session
+    from kipu.cli.reference import BUSY_WAIT_S, find_session
     from kipu.manager.access import Verb
 
     async with invocation.manager() as manager:
         session = await find_session(manager, text, verb=Verb.CONFIGURE)
-        changed = await session.set_status(status, reason="command line")
+        async with session.holding(wait_s=BUSY_WAIT_S):
+            changed = await session.set_status(status, reason="command line")
         if invocation.json:
             invocation.output.emit(head_json(session.head))
         else:

@@ -93,12 +93,14 @@ async def rewind_with_files(
     invocation: Invocation, manager: SessionManager, *, session: Session, to: int | None, turns: int
 ) -> None:
     """Go back before the turns, conversation and files, and say what changed."""
+    from kipu.cli.reference import BUSY_WAIT_S
     from kipu.cli.transcript import event_json
     from kipu.runtime.workspaces.checkpoints import undo
 
     output = invocation.output
     async with workspace_of(invocation, manager, session=session) as (workspace, recorder):
-        undone: Undone = await undo(session, workspace, recorder=recorder, to_seq=to, turns=turns)
+        async with session.holding(wait_s=BUSY_WAIT_S):
+            undone: Undone = await undo(session, workspace, recorder=recorder, to_seq=to, turns=turns)
         root = str(workspace.root)
     if output.json:
         rewound = None if undone.rewind is None else event_json(undone.rewind)

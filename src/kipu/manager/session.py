@@ -274,9 +274,12 @@ class Session(SessionAccess):
             self, turn_id="", consumes=None, take=None, policy="", wait_s=wait_s, principal=principal, resumes=True
         )
 
-    def holding(self) -> _Holding:
-        """Return a block that holds the session's lock, entered again by its own holder."""
-        return _Holding(self.lock)
+    def holding(self, *, wait_s: float | None = None) -> _Holding:
+        """Return a block that holds the session's lock, entered again by its own holder.
+
+        Entering waits for whoever has it, at most `wait_s`. Raises: SessionBusyError.
+        """
+        return _Holding(self.lock, wait_s)
 
     # ---- reading ---------------------------------------------------------------------------------------------------
 
@@ -459,13 +462,14 @@ class Session(SessionAccess):
 
 
 class _Holding:
-    def __init__(self, lock: SessionLock) -> None:
+    def __init__(self, lock: SessionLock, wait_s: float | None) -> None:
         self._lock = lock
+        self._wait_s = wait_s
         self._entered = False
 
     async def __aenter__(self) -> SessionLock:
         if not self._lock.mine:
-            await self._lock.acquire()
+            await self._lock.acquire(wait_s=self._wait_s)
             self._entered = True
         return self._lock
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
+from kipu.cli import reference
+from kipu.cli.chat import file_commands
 from kipu.cli.exit_code import ExitCode
+from kipu.wiring import open_store
 from tests.unit.cli.command_line import CommandLine
 
 pytestmark = pytest.mark.usefixtures("work")
@@ -96,3 +100,43 @@ def test_rewind_alone_leaves_files(kipu_sqlite: CommandLine, work: Path) -> None
     kipu_sqlite.run("run", "write a.txt: one", "--yes")
     kipu_sqlite.run("rewind", kipu_sqlite.ids()[0])
     assert (work / "a.txt").exists()
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have commands wait for nobody."""
+    for module in (reference, file_commands):
+        monkeypatch.setattr(module, "BUSY_WAIT_S", 0.1)
+
+
+async def hold_elsewhere(url: str, session_id: str) -> None:
+    """Have another machine run the session until a moment that ends a command that waits for it."""
+    store = await open_store(url)
+    assert await store.claim(session_id, owner="elsewhere/boot/1/1/worker", ttl_s=30) is not None
+    await store.close()
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("words", [("rewind",), ("rewind", "--files"), ("undo",), ("trash",)])
+def test_a_command_says_who_has_the_session(kipu_sqlite: CommandLine, words: tuple[str, ...]) -> None:
+    """What needs the session while a turn of it runs elsewhere is not waited for in silence: exit code 4, and who has it (C3)."""
+    kipu_sqlite.run("run", "hello")
+    session_id = kipu_sqlite.ids()[0]
+    asyncio.run(hold_elsewhere(kipu_sqlite.store, session_id))
+    ran = kipu_sqlite.run(words[0], session_id, *words[1:])
+    assert (ran.code, "elsewhere/boot/1/1/worker" in ran.stderr, "[session_busy]" in ran.stderr) == (
+        ExitCode.BUSY,
+        True,
+        True,
+    )
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("command", ["/rewind", "/undo"])
+def test_a_chat_says_who_has_the_session(kipu_sqlite: CommandLine, command: str) -> None:
+    """Going back while another process runs the session leaves the chat usable: what has it is said (C3)."""
+    kipu_sqlite.run("run", "hello")
+    session_id = kipu_sqlite.ids()[0]
+    asyncio.run(hold_elsewhere(kipu_sqlite.store, session_id))
+    ran = kipu_sqlite.chat(command, "/title", options=("--resume", session_id))
+    assert (ran.stdout, "[session_busy]" in ran.stderr) == ("hello\n", True)

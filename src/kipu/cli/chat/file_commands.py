@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kipu.cli.chat.command_entry import Command
 from kipu.cli.number import number_in
+from kipu.cli.reference import BUSY_WAIT_S
 from kipu.errors import InputError
 from kipu.events.conversation import InstructionEvent
 from kipu.events.turn import TurnStartedEvent
@@ -60,10 +61,12 @@ async def _go_back(chat: Conversation, name: str, *, to_seq: int | None, turns: 
         workspaces = chat.runtime.builder.workspaces
         workspace = await workspaces.open(session)
         recorder = await workspaces.recorder(session, workspace)
-        undone = await undo(session, workspace, recorder=recorder, to_seq=to_seq, turns=turns)
+        async with session.holding(wait_s=BUSY_WAIT_S):
+            undone = await undo(session, workspace, recorder=recorder, to_seq=to_seq, turns=turns)
         paths, event = undone.paths, undone.rewind
     else:
-        event = await session.rewind(to_seq) if to_seq is not None else await session.rewind(turns=turns)
+        async with session.holding(wait_s=BUSY_WAIT_S):
+            event = await session.rewind(to_seq, turns=turns)
     went_to = getattr(event, "to_seq", 0)
     chat.screen.say(f"went back to event {went_to}; the model no longer sees what came after, the log keeps it")
     if with_files:
