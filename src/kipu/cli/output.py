@@ -74,19 +74,11 @@ class Output:
         if not self.rich:
             self.write("".join("\t".join(map(printable_line, row)) + "\n" for row in rows))
             return
-        from rich.table import Table
+        from kipu.cli.drawn_table import print_table
 
-        drawn = Table(title=title or None, header_style="bold", box=None, pad_edge=False)
-        for index, column in enumerate(columns):
-            last = index == len(columns) - 1
-            drawn.add_column(
-                column, overflow="ellipsis" if last else "fold", no_wrap=True, style="" if last else "cyan"
-            )
-        from rich.text import Text
-
-        for row in rows:
-            drawn.add_row(*(Text(printable_line(cell)) for cell in row))
-        self.console().print(drawn)
+        if title:
+            self.line(title, style="italic")
+        print_table(self.console(), columns, rows=rows)
 
     def facts(self, facts: Sequence[tuple[str, object]]) -> None:
         """Write names and values, one a line; those that are None are left out."""

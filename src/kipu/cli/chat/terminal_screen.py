@@ -10,7 +10,7 @@ from kipu.cli.chat.answer_blocks import AnswerBlocks
 from kipu.cli.chat.live_area import TAIL_LINES, LiveArea
 from kipu.cli.chat.questions import Question
 from kipu.cli.chat.screen import Screen, Work
-from kipu.interop.printable import printable, printable_line
+from kipu.interop.printable import printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -179,7 +179,9 @@ class TerminalScreen(Screen):
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Show rows that a command was asked for."""
-        self._draw(lambda: self._console.print(_table(columns, rows)))
+        from kipu.cli.drawn_table import print_table
+
+        self._draw(lambda: print_table(self._console, columns, rows=rows))
 
     def _print_text(self, text: str, *, style: str) -> None:
         self._draw(lambda: self._line(text, style))
@@ -233,16 +235,3 @@ def _diff_style(line: str) -> str:
     if line.startswith("@@"):
         return "cyan"
     return "green" if line.startswith("+") else "red" if line.startswith("-") else "dim"
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> RenderableType:
-    from rich.table import Table
-    from rich.text import Text
-
-    drawn = Table(header_style="bold", box=None, pad_edge=False)
-    for index, column in enumerate(columns):
-        last = index == len(columns) - 1
-        drawn.add_column(column, overflow="ellipsis" if last else "fold", no_wrap=True, style="" if last else "cyan")
-    for row in rows:
-        drawn.add_row(*(Text(printable_line(cell)) for cell in row))
-    return drawn
