@@ -19,7 +19,7 @@ from kipu.cli.chat.lines import Desk, LineReader
 
 HANGS_S = 60
 ARRIVES_S = 0.05  # the kernel hands keys on in a thread of its own
-CTRL_C, CTRL_D, ENTER = b"\x03", b"\x04", b"\r"
+CTRL_C, CTRL_D, CTRL_R, ENTER = b"\x03", b"\x04", b"\x12", b"\r"
 
 
 class Keyboard:
@@ -130,3 +130,25 @@ async def test_another_program_has_the_terminal_as_it_reads_lines(keyboard: Keyb
             assert os.read(sys.stdin.fileno(), 100) == b"of another program\n"
         keyboard.press(b"of the chat" + ENTER)
         assert await keyboard.line() == "of the chat"
+
+
+@pytest.mark.parametrize("enter", [ENTER, b"\n"])
+async def test_enter_takes_the_line_that_was_searched_for(keyboard: Keyboard, enter: bytes) -> None:
+    """Ctrl-R and a few letters find an earlier line: Enter puts it there to be changed, the next one sends it (B2)."""
+    with keyboard.lines.held():
+        for line in (b"a heron", b"a camel"):
+            await keyboard.prompted()
+            keyboard.press(line + ENTER)
+            await keyboard.line()
+        await keyboard.prompted()
+        keyboard.press(CTRL_R + b"her" + enter + b"\x05s" + ENTER)  # Ctrl-E: at the end of it
+        assert await keyboard.line() == "a herons"
+
+
+async def test_ctrl_c_leaves_the_search_and_interrupts_nothing(keyboard: Keyboard) -> None:
+    """What was written before the search is there again, and the turn that runs goes on (C13)."""
+    with keyboard.lines.held():
+        await keyboard.prompted()
+        keyboard.press(b"a bird" + CTRL_R + CTRL_C + b"\x05s" + ENTER)
+        assert await keyboard.line() == "a birds"
+        assert keyboard.interrupts == 0

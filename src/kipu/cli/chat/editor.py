@@ -16,7 +16,7 @@ from prompt_toolkit import PromptSession
 from prompt_toolkit.application import in_terminal
 from prompt_toolkit.completion import Completer, Completion
 from prompt_toolkit.document import Document
-from prompt_toolkit.filters import Condition
+from prompt_toolkit.filters import Condition, is_searching
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
@@ -175,10 +175,10 @@ class EditedLines:
     # ---- keys ------------------------------------------------------------------------------------------------------
 
     def _keys(self) -> KeyBindings:
-        keys = KeyBindings()
+        keys, written = KeyBindings(), ~is_searching  # a search of the history has its own Enter and Ctrl-C
 
-        @keys.add("enter")
-        @keys.add("c-j")  # what Enter was for the terminal when it was pressed before the line was there
+        @keys.add("enter", filter=written)
+        @keys.add("c-j", filter=written)  # Enter as the terminal made it, pressed before the line was there
         def _enter(event: KeyPressEvent) -> None:
             buffer = event.current_buffer
             if buffer.document.text_before_cursor.endswith("\\") and buffer.document.is_cursor_at_the_end:
@@ -198,7 +198,7 @@ class EditedLines:
             else:
                 self._desk.interrupt()
 
-        @keys.add("c-c")
+        @keys.add("c-c", filter=written)
         def _ctrl_c(event: KeyPressEvent) -> None:
             if event.current_buffer.text:
                 event.current_buffer.reset()
