@@ -115,6 +115,16 @@ def test_a_persons_archive_is_not_said_to_be_whole(kipu: CommandLine, tmp_path: 
     assert ran.json["sessions"] == (2 if person == "local" else 0)
 
 
+@pytest.mark.parametrize("kipu", ["file"], indirect=True)  # the head of the other says whose it is
+@pytest.mark.parametrize("person", ["local", "ann"])
+def test_a_person_is_not_said_to_be_erased_as_a_whole(kipu: CommandLine, person: str) -> None:
+    """What can be read of theirs is gone; it stands, is named, and the erasure ends with 1: it may be theirs (B58, C16)."""
+    ran = kipu.run("erase", "--person", person, "--yes", "--json")
+    assert (ran.code, ran.json["unreadable"]) == (1, ["lost"])
+    assert "lost stands" in ran.stderr
+    assert sorted(kipu.ids()) == (["lost"] if person == "local" else sorted(NAMES))
+
+
 async def test_what_cannot_be_read_is_named_to_nobody_else(kipu: CommandLine, tmp_path: Path) -> None:
     """Somebody who exports their own data learns of no session that is not theirs (C19, A20)."""
     async with await open_manager(kipu.store) as manager:

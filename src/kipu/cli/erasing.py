@@ -12,6 +12,8 @@ from kipu.cli.invocation import Invocation, begin
 from kipu.cli.options import JsonOption, SessionArgument, StoreOption
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kipu.manager.erasing.receipt import Receipt
     from kipu.manager.manager import SessionManager
     from kipu.ports.principal import Principal
@@ -62,7 +64,7 @@ def erase(
         invocation.confirm(f"Erase {what} for good?")
     work = _Erasing(invocation, cascade=cascade, detach=detach, proof=proof)
     done = invocation.run(work.person(person, tenant) if person is not None else work.session(session or ""))
-    if done.proof is not None and done.proof.found:
+    if work.unreadable or (done.proof is not None and done.proof.found):
         raise typer.Exit(ExitCode.FAILURE)
 
 
@@ -86,6 +88,7 @@ class _Erasing:
     def __init__(self, invocation: Invocation, *, cascade: bool, detach: bool, proof: bool) -> None:
         self._invocation = invocation
         self._options: dict[str, Any] = {"cascade": cascade, "detach": detach, "prove": proof}
+        self.unreadable: list[str] = []  # sessions that may be the erased person's, and stand
 
     async def session(self, session_id: str) -> Receipt:
         """Erase one session."""
@@ -98,11 +101,15 @@ class _Erasing:
     async def person(self, person: str, tenant: str) -> Receipt:
         """Erase a person. Who can run this command has the store's files: that is an administrator's right."""
         from kipu.ports.principal import Principal
+        from kipu.ports.store import SessionQuery
 
         async def work(manager: SessionManager, progress: Any) -> Receipt:
-            return await manager.erase_person(
+            receipt = await manager.erase_person(
                 Principal(person, tenant), progress=progress, principal=operator(tenant), **self._options
             )
+            query = SessionQuery(limit=500, statuses=frozenset({"unreadable"}))
+            self.unreadable = [head.session_id async for head in manager.heads(query)]
+            return receipt
 
         return await self._run(work)
 
@@ -118,7 +125,7 @@ class _Erasing:
                     bar.done(done)
 
                 receipt: Receipt = await work(manager, moved)
-        _tell(self._invocation, receipt)
+        _tell(self._invocation, receipt, unreadable=self.unreadable)
         return receipt
 
 
@@ -129,12 +136,18 @@ def operator(tenant: str) -> Principal:
     return Principal(LOCAL_ID, tenant, frozenset({"admin"}))
 
 
-def _tell(invocation: Invocation, receipt: Receipt) -> None:
+def _tell(invocation: Invocation, receipt: Receipt, *, unreadable: Sequence[str] = ()) -> None:
     output = invocation.output
     one = len(receipt.sessions) == 1
+    for session_id in unreadable:
+        output.say(
+            f"{session_id} stands: it cannot be read, so nobody can say what of theirs is in it; kipu verify says more",
+            style="red",
+        )
     if output.json:
         named = {"session_id": receipt.sessions[0]} if one else {}
-        output.emit({**named, "erased": True, **receipt.to_json()})
+        left = {"unreadable": list(unreadable)} if unreadable else {}
+        output.emit({**named, "erased": True, **receipt.to_json(), **left})
         return
     output.say(f"{receipt.sessions[0]} is erased" if one else f"{len(receipt.sessions)} sessions are erased")
     output.facts(_facts(receipt))
