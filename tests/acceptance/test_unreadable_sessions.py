@@ -52,6 +52,14 @@ def test_it_is_listed(kipu: CommandLine) -> None:
     assert sorted(kipu.ids()) == sorted(NAMES)
 
 
+@pytest.mark.parametrize("kipu", ["file"], indirect=True)
+@pytest.mark.parametrize("command", ["show", "verify", "window", "rename"])
+def test_what_cannot_be_read_of_it_is_named(kipu: CommandLine, command: str) -> None:
+    """The error says which file of the store it is, and not only that the store cannot be read now (C16)."""
+    ran = kipu.run(command, "lost", *(["a title"] if command == "rename" else []))
+    assert (ran.code, "lost/000001.jsonl: " in ran.stderr) == (5, True), ran.stderr
+
+
 def test_the_others_are_copied_and_it_is_named(kipu: CommandLine, tmp_path: Path) -> None:
     """`kipu copy` takes every session that can be read, says which it left out, and ends with 1 (C22, C16)."""
     target = f"sqlite:///{tmp_path}/copy.db" + ("?encrypt=env:KIPU_TEST_KEY" if "encrypt" in kipu.store else "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import PurePath
 
 from kipu.errors import StoreFullError, StoreReadOnlyError, StoreUnavailableError
 
@@ -13,7 +14,7 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 def translated(error: OSError, store: str) -> StoreUnavailableError | StoreReadOnlyError:
     """Return the store error that says what `error` said."""
-    reason = f"{error.strerror or error} ({errno.errorcode.get(error.errno or 0, 'unknown')})"
+    reason = f"{_place(error)}{error.strerror or error} ({errno.errorcode.get(error.errno or 0, 'unknown')})"
     if error.errno in _FULL:
         return StoreFullError(store=store, reason=reason)
     if error.errno == errno.EROFS:
@@ -30,3 +31,8 @@ def translating(store: str) -> Iterator[None]:
         raise
     except OSError as error:
         raise translated(error, store) from error
+
+
+def _place(error: OSError) -> str:
+    """Return where it was, as far as the system says: the file with its folder, which a session's id names."""
+    return "/".join(PurePath(error.filename).parts[-2:]) + ": " if isinstance(error.filename, str) else ""
