@@ -6,6 +6,7 @@ import gc
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 import warnings
@@ -190,17 +191,20 @@ def test_an_interrupt_ends_what_waits() -> None:
     """Ctrl-C while a call waits cancels it: nothing goes on waiting behind the caller's back, and the next call works (C16, A37)."""
     with blocking.open_manager("memory://") as manager:
         session = manager.get_or_create("cli:p")
-        held, waits, done = threading.Event(), threading.Event(), threading.Event()
+        held, begins, done = threading.Event(), threading.Event(), threading.Event()
+        caller = threading.get_ident()
 
         def hold() -> None:
             with session.turn():
                 held.set()
-                waits.wait()
-                threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+                begins.wait()
+                while sys._current_frames()[caller].f_code.co_filename != threading.__file__:
+                    time.sleep(0.001)  # nobody interrupts what does not wait yet: that would be another truth
+                os.kill(os.getpid(), signal.SIGINT)
                 done.wait()
 
         def wait() -> None:
-            waits.set()  # nobody interrupts before it would be expected
+            begins.set()
             with session.turn(wait_s=120):
                 pytest.fail("two have the turn")
 
