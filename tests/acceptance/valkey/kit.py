@@ -93,6 +93,7 @@ class Proxy:
         self._lines: set[asyncio.StreamWriter] = set()
         self.tasks: set[asyncio.Task[None]] = set()
         self.swallows_answers = 0  # what is sent arrives, so many answers are lost, and their lines with them
+        self.swallows_change = False  # the answer to the next change is lost, and no other
         self.reorders = False  # the next change arrives when its line is gone, just before the one after it
         self._held: asyncio.Event | None = None
         self._late: asyncio.StreamWriter | None = None
@@ -121,6 +122,8 @@ class Proxy:
                 if answers:
                     self._answered.set()
                 elif WRITE.digest.encode() in data:
+                    if self.swallows_change:
+                        self.swallows_change, self.swallows_answers = False, 1
                     await self._in_order(writer)
                 writer.write(data)
                 await writer.drain()

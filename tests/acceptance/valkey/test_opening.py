@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import ssl
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -25,7 +28,7 @@ from kipu.errors import (
     StoreUnavailableError,
     StoreUrlError,
 )
-from kipu.ports.store import SearchQuery
+from kipu.ports.store import SearchQuery, StoreMark
 from kipu.stores.valkey.address import Address
 from kipu.stores.valkey.store import ValkeyStore
 from kipu.testing.fakes import FakeLiveness
@@ -230,6 +233,61 @@ async def test_change_whose_answer_was_lost_is_acknowledged_by_replicas_too() ->
                 with pytest.raises(StoreUnavailableError, match="0 of 1 replicas"):
                     await store.append("one", [record("on one server only")])
                 assert proxy.swallowed.is_set()
+
+
+async def test_retry_is_acknowledged_by_replicas_too() -> None:
+    """With `replicas=1` an append that no replica has is no success when it is tried again, whatever else it asks for (C2, VK-15)."""
+    with own_server() as first, own_server() as second:
+        url = fresh_prefix(first.url, replicas="1", timeout_s="2")
+        await ask(second.url, "REPLICAOF", "127.0.0.1", first.port)
+        async with asyncio.timeout(60), opened(url) as store, opened(url) as other:
+            while True:
+                with suppress(StoreUnavailableError, SessionExistsError):
+                    await begin(store, "one")
+                with suppress(StoreUnavailableError):
+                    stood = (await store.append("one", [record("on two servers")])).last_seq
+                    break
+            second.kill()
+            while b"connected_slaves:0" not in await ask(first.url, "INFO", "replication"):
+                pass
+            once: dict[str, Any] = {"idempotency_key": "k", "expected_seq": stood}
+            for each in (store, store, other):
+                with pytest.raises(StoreUnavailableError, match="0 of 1 replicas"):
+                    await each.append("one", [record("on one server only")], **once)
+            second.start()
+            await ask(second.url, "REPLICAOF", "127.0.0.1", first.port)
+            while True:
+                with suppress(StoreUnavailableError):
+                    assert (await other.append("one", [record("on one server only")], **once)).duplicate
+                    break
+            assert await ask(second.url, "HLEN", keys_of(url).of("one").events) == stood + 1
+
+
+@pytest.mark.parametrize("what", ["a key", "the mark"])
+async def test_what_is_found_to_stand_is_acknowledged_by_replicas_too(what: str) -> None:
+    """With `replicas=1` a key or a mark whose answer was lost is no success while the replica stands still (C2, VK-15)."""
+    with own_server() as first, own_server() as second:
+        await ask(second.url, "REPLICAOF", "127.0.0.1", first.port)
+        told = await ask(second.url, "INFO", "server")
+        mark = StoreMark("leaving", "m", "the://other")
+        process = int(told.partition(b"process_id:")[2].split()[0])
+        async with proxied(first.url) as proxy:
+            url = fresh_prefix(proxy.url, replicas="1", timeout_s="2")
+            async with asyncio.timeout(60), opened(url) as store:
+                while True:
+                    with suppress(SessionExistsError, StoreUnavailableError):
+                        await begin(store, "one")
+                    with suppress(StoreUnavailableError):
+                        await store.append("one", [record("on two servers")])
+                        break
+                os.kill(process, signal.SIGSTOP)
+                try:
+                    proxy.swallows_change = True
+                    with pytest.raises(StoreUnavailableError, match="0 of 1 replicas"):
+                        await (store.bind("k", "one") if what == "a key" else store.set_mark(mark))
+                    assert proxy.swallowed.is_set()
+                finally:
+                    os.kill(process, signal.SIGCONT)
 
 
 async def test_data_of_a_newer_release_and_of_others_is_left_alone() -> None:

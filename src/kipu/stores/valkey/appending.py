@@ -84,7 +84,10 @@ class Appender:
         """Append a batch as the contract says, however many others append at the same moment."""
         check_size(request.records)
         async with self._turns.setdefault(request.session_id, asyncio.Lock()):
-            return await self._append(request)
+            appended = await self._append(request)
+        if appended.duplicate:  # whoever appended it may have been told that no replica has it
+            await self._server.confirm()
+        return appended
 
     async def _append(self, request: AppendRequest) -> Appended:
         limit_s = self._server.address.timeout_s
@@ -305,7 +308,10 @@ class Appender:
                 was_lost = True
                 await pause(number)
                 continue
-            if outcome.is_done or (was_lost and outcome.found == session_id):
+            if outcome.is_done:
+                return
+            if was_lost and outcome.found == session_id:
+                await self._server.confirm()
                 return
             await self._heads.found(session_id)
             raise ConflictError(session_id=key, expected=expected, actual=outcome.found or None)

@@ -334,6 +334,7 @@ class Changes:
         for number in range(_LOST_TRIES):
             found = await self.mark()
             if was_lost and found == mark:
+                await self._server.confirm()
                 break
             check_expected(found, expected, store=self._server.url)
             now = "" if found is None else mark_to_text(found)

@@ -269,3 +269,6 @@ end
 return {}
 """
 )
+
+# nothing new: a connection that writes it waits for replicas to have all that was written before it, by whomever
+TOUCH: Final = _script("redis.call('HSET', KEYS[1], 'kind', 'kipu')")

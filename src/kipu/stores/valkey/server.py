@@ -20,7 +20,7 @@ from kipu.stores.under_way import UnderWay
 from kipu.stores.valkey.address import Address
 from kipu.stores.valkey.failures import is_lost, leads_elsewhere, translated
 from kipu.stores.valkey.key_names import KeyNames
-from kipu.stores.valkey.scripts import Script
+from kipu.stores.valkey.scripts import TOUCH, Script
 from kipu.stores.valkey.server_settings import ServerSettings, settings_of
 
 T = TypeVar("T")
@@ -105,6 +105,11 @@ class Server:
         Raises: StoreUnavailableError.
         """
         return await self._again(lambda: self._run(script, words, is_change=True))
+
+    async def confirm(self) -> None:
+        """Return once as many replicas as wanted have all that stands at the server. Raises: StoreUnavailableError."""
+        if self.address.replicas:
+            await self.settle(TOUCH)
 
     async def command(self, *words: Word) -> Any:
         """Return the answer to a command that changes something and may be given twice."""
