@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,7 +54,8 @@ class SpoolMerge:
         self._spool = spool
         self._session_id = session_id
         self._clock = clock
-        self._final: dict[int, int] = {}  # provisional seq → final seq, where they differ
+        self._final: dict[int, int] = {}  # provisional seq → final seq, of what is merged
+        self._in_fork: dict[int, int] = {}  # provisional seq → seq in the fork
         self._merged = 0
         self._forked = 0
         self._fork_id: str | None = None
@@ -78,35 +81,41 @@ class SpoolMerge:
             return None  # another process has merged it
 
     async def _merge(self, batches: list[Batch], lease: LeaseState) -> None:
+        base_seq = batches[0].first_seq - 1 if batches else 0
         if batches and is_marker(batches[0].records[0]):
-            batches = batches[1:]
+            base_seq, batches = batches[0].last_seq, batches[1:]
         head = await self._primary.head(self._session_id)
         if batches:
-            await self._merge_batches(batches, head, lease)
+            await self._merge_batches(batches, head, lease, base_seq=base_seq)
         head = await self._primary.head(self._session_id)
         if head is not None:
             await self._take_over_lease(head, lease)
             await self._copy_blobs()
             await self._copy_bindings()
 
-    async def _merge_batches(self, batches: list[Batch], head: Head | None, lease: LeaseState) -> None:
-        base_seq = batches[0].first_seq - 1
+    async def _merge_batches(
+        self, batches: list[Batch], head: Head | None, lease: LeaseState, *, base_seq: int
+    ) -> None:
         fork_id = self._fork_name(batches[0])
         forked = await self._primary.head(fork_id) is not None
         stale = forked or (head is not None and head.lease_token > lease.token)
-        known: set[str] = set()
+        known: dict[str, int] = {}
         if head is not None:
-            known = await self._known_ids(base_seq)
+            known = await self._known_seqs(base_seq)
             await self._copy_blobs()
             if not stale:
                 await self._take_over_lease(head, lease)
+        end = base_seq
         for batch in batches:
-            if batch.records[0].event_id in known:
-                self._merged += len(batch.records)
+            at = known.get(batch.records[0].event_id)
+            if at is not None:
+                end = self._note_final(batch, at)
+                stale = stale or at > batch.first_seq
                 continue
             token = lease.token if head is not None and lease.token else None
-            if not stale and not await self._replay(batch, token):
-                stale = True
+            if not stale:
+                replayed = await self._replay(batch, token, after=end, base_seq=base_seq)
+                stale, end = replayed is None, replayed or end
             if stale:
                 await self._merge_stale(batch, base_seq=base_seq, fork_id=fork_id)
 
@@ -122,15 +131,15 @@ class SpoolMerge:
             if actual != self._session_id:
                 await self._primary.bind(key, self._session_id, expected=actual)
 
-    async def _known_ids(self, base_seq: int) -> set[str]:
-        """Return the ids of events behind the place where the spool began: some may have been written after all."""
-        known: set[str] = set()
+    async def _known_seqs(self, base_seq: int) -> dict[str, int]:
+        """Return the events behind the place where the spool began, by id: some may have been written after all."""
+        known: dict[str, int] = {}
         after = base_seq
         while True:
             page = await self._primary.read(self._session_id, after=after, limit=MAX_PAGE)
             if not page:
                 return known
-            known.update(event.record.event_id for event in page)
+            known.update((event.record.event_id, event.seq) for event in page)
             after = page[-1].seq
 
     async def _take_over_lease(self, head: Head, lease: LeaseState) -> None:
@@ -161,27 +170,27 @@ class SpoolMerge:
         until_us = us_from_iso(lease.until) if lease.until else now_us
         return max((until_us - now_us) / 1_000_000, 0.001)
 
-    async def _replay(self, batch: Batch, token: int | None) -> bool:
-        """Append a batch under its own numbers; False when they are taken."""
+    async def _replay(self, batch: Batch, token: int | None, *, after: int, base_seq: int) -> int | None:
+        """Append a batch behind the one before it and return where it ends; None when that place is taken.
+
+        These are its own numbers, but where lines of the spool were lost: what comes behind them moves up.
+        """
+        expected = None if batch.records[0].event_type == MARKER_TYPE else after
+        patch = _renumbered(batch.head, self._final, base_seq=base_seq)
         try:
-            outcome = await self._append(batch, token=token, expected_seq=self._expected(batch))
+            outcome = await self._append(batch, token=token, expected_seq=expected, head=patch)
         except (ConflictError, LeaseLostError, SessionExistsError, SessionErasedError, SessionNotFoundError):
-            return False
-        self._note_final(batch, outcome)
-        return True
+            return None
+        return self._note_final(batch, outcome.first_seq)
 
-    def _note_final(self, batch: Batch, outcome: Appended) -> None:
-        """Remember the numbers that a batch has now: those behind a damaged record are others than they were."""
-        for offset, seq in enumerate(batch.seqs):
-            self._final[seq] = outcome.first_seq + offset
+    def _note_final(self, batch: Batch, first_seq: int) -> int:
+        """Remember the numbers that a batch has now, those behind a damaged record being others than they were; return the last."""
+        self._final.update(zip(batch.seqs, range(first_seq, first_seq + len(batch.seqs)), strict=True))
         self._merged += len(batch.records)
-
-    @staticmethod
-    def _expected(batch: Batch) -> int | None:
-        return None if batch.records[0].event_type == MARKER_TYPE else batch.first_seq - 1
+        return first_seq + len(batch.seqs) - 1
 
     async def _append(
-        self, batch: Batch, *, token: int | None = None, expected_seq: int | None = None, head: HeadPatch | None = None
+        self, batch: Batch, *, head: HeadPatch, token: int | None = None, expected_seq: int | None = None
     ) -> Appended:
         bind = None
         if batch.bound_key is not None and await self._spool.resolve(batch.bound_key) == self._session_id:
@@ -189,7 +198,7 @@ class SpoolMerge:
         return await self._primary.append(
             self._session_id,
             batch.records,
-            head=batch.head if head is None else head,
+            head=head,
             bind=bind,
             token=token,
             expected_seq=expected_seq,
@@ -200,42 +209,37 @@ class SpoolMerge:
 
     async def _merge_stale(self, batch: Batch, *, base_seq: int, fork_id: str) -> None:
         if all(record.event_type in LEASE_FREE_TYPES for record in batch.records):
-            await self._arrive(batch)
+            await self._arrive(batch, base_seq=base_seq)
         else:
             await self._fork(batch, base_seq=base_seq, fork_id=fork_id)
 
-    async def _arrive(self, batch: Batch) -> None:
+    async def _arrive(self, batch: Batch, *, base_seq: int) -> None:
         """Append an arrival where the session is now, its patch naming events by their final numbers."""
         try:
-            outcome = await self._append(batch, head=self._renumbered(batch.head))
+            outcome = await self._append(batch, head=_renumbered(batch.head, self._final, base_seq=base_seq))
         except (SessionExistsError, SessionErasedError, SessionNotFoundError) as refusal:
             self._notes.append(f"{len(batch.records)} events went to the fork: {refusal}")
             await self._fork(batch, base_seq=0, fork_id=self._fork_id or self._fork_name(batch))
             return
-        self._note_final(batch, outcome)
-
-    def _renumbered(self, patch: HeadPatch) -> HeadPatch:
-        final = self._final
-
-        def seqs(named: Any) -> dict[str, list[int]]:
-            return {name: [final.get(seq, seq) for seq in values] for name, values in named.items()}
-
-        return patch._replace(insert=seqs(patch.insert), discard=seqs(patch.discard))
+        self._note_final(batch, outcome.first_seq)
 
     async def _fork(self, batch: Batch, *, base_seq: int, fork_id: str) -> None:
-        await self._begin_fork(fork_id, base_seq)
-        await self._primary.append(
+        shared_seq = await self._begin_fork(fork_id, base_seq)
+        outcome = await self._primary.append(
             fork_id,
             batch.records,
-            head=batch.head,
+            head=_renumbered(batch.head, self._in_fork, base_seq=shared_seq),
             idempotency_key=f"spool-fork:{batch.records[0].event_id}",
         )
+        self._in_fork.update(zip(batch.seqs, range(outcome.first_seq, outcome.last_seq + 1), strict=True))
         self._forked += len(batch.records)
 
-    async def _begin_fork(self, fork_id: str, base_seq: int) -> None:
+    async def _begin_fork(self, fork_id: str, base_seq: int) -> int:
+        """Begin the fork where that is still to be done; return up to where its events are the session's."""
         self._fork_id = fork_id
-        if await self._primary.head(fork_id) is not None:
-            return
+        fork = await self._primary.head(fork_id)
+        if fork is not None:
+            return fork.base_seq
         parent = await self._primary.head(self._session_id) or Head(self._session_id)
         now = iso_from_us(self._clock.now_us())
         body: dict[str, Any] = {
@@ -251,11 +255,12 @@ class SpoolMerge:
         if parent.last_seq and base_seq:
             body["forked_from"] = {"session_id": self._session_id, "seq": base_seq}
             fields = {**fields, "forked_from": self._session_id, "base_seq": base_seq}
+        else:
+            base_seq = 0
         record = Record(f"{fork_id}-init", MARKER_TYPE, now, orjson.dumps(body))
-        try:
+        with suppress(SessionExistsError):
             await self._primary.append(fork_id, [record], head=HeadPatch(set=fields))
-        except SessionExistsError:
-            return
+        return base_seq
 
     def _fork_name(self, batch: Batch) -> str:
         """Return the id of the fork: always the same for the same spool, so that a killed merge goes on with it."""
@@ -266,3 +271,15 @@ class SpoolMerge:
 def is_marker(record: Record) -> bool:
     """Return True for the record that begins a spooled session and is no event."""
     return record.event_id == MARKER_ID and record.event_type == MARKER_TYPE
+
+
+def _renumbered(patch: HeadPatch, final: Mapping[int, int], *, base_seq: int) -> HeadPatch:
+    """Return the patch naming events by the numbers that they have now; those that did not come along it names no more."""
+
+    def seqs(named: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
+        return {
+            name: [final.get(seq, seq) for seq in values if seq <= base_seq or seq in final]
+            for name, values in named.items()
+        }
+
+    return patch._replace(insert=seqs(patch.insert), discard=seqs(patch.discard))

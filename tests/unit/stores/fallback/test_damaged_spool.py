@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from kipu.errors import StoreUnavailableError
 from kipu.ports.head import HeadPatch
 from kipu.ports.store import Lease
 from kipu.testing.faults import file_damage
@@ -137,3 +139,46 @@ async def test_what_a_damaged_batch_says_of_its_records_is_said_of_those_that_ar
         assert await log(store) == [(1, "begin one"), (2, "said")]
         assert (head.compaction_seq, head.instruction_seq) == (0, 2)
         assert [(preview.seq, preview.text) for preview in head.previews] == [(2, "said")]
+
+
+async def test_turn_goes_on_behind_a_lost_line(tmp_path: Path) -> None:
+    """What a turn did after a record that was lost is in its session, under its lease, and in no fork (A49, A53, C16)."""
+    async with pair(tmp_path) as (store, primary):
+        await begin(store)
+        lease = await store.claim("one", owner="a", ttl_s=30)
+        assert lease is not None
+        primary.refuses = True
+        for text in "abc":
+            await store.append("one", [record(text, "agent_message")], token=lease.token)
+    file_damage.change_file(tmp_path / LOG, overwritten(1))
+    async with pair(tmp_path) as (store, primary):
+        assert await log(primary) == [(1, "begin one"), (2, "b"), (3, "c")]
+        (report,) = store.reports
+        assert (report.merged, report.forked) == (2, 0)
+        await store.append("one", [record("d", "agent_message")], token=lease.token)
+
+
+@pytest.mark.parametrize("left", [1, 5])
+async def test_patches_behind_a_lost_line_name_the_events_they_named(left: int, tmp_path: Path) -> None:
+    """Messages that wait, or do no more, are those that were said, in a merge that was cut too (A49, A53, C16)."""
+    arrives = HeadPatch(insert_at={"waiting": [0]})
+    async with pair(tmp_path) as (store, primary):
+        await begin(store)
+        primary.refuses = True
+        for text in "abcd":
+            await store.append("one", [record(text)], head=arrives)
+        settled = HeadPatch(discard={"waiting": [2, 4]})
+        await store.append("one", [record("a and c are settled", "message_settled")], head=settled)
+        await store.append("one", [record("pins a and b")], head=HeadPatch(insert={"pins": [1, 2, 3]}))
+        primary.refuses, primary.appends_left = False, left
+        file_damage.change_file(tmp_path / LOG, overwritten(1))
+        for _ in range(2):
+            with suppress(StoreUnavailableError):
+                await store.recover()
+            primary.appends_left = None
+        texts = dict(await log(primary))
+        assert list(texts.values()) == ["begin one", "b", "c", "d", "a and c are settled", "pins a and b"]
+        head = await primary.head("one")
+        assert head is not None
+        assert [texts[seq] for seq in head.waiting] == ["b", "d"]
+        assert [texts[seq] for seq in head.pins] == ["begin one", "b"]

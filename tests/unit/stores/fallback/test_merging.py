@@ -240,8 +240,8 @@ async def test_what_was_said_to_a_session_that_was_erased_meanwhile_goes_to_a_re
     async with pair(tmp_path) as (store, primary):
         await begin(store)
         primary.refuses = True
-        await store.append("one", [record("a")])
-        await store.append("one", [record("b", "agent_message")])
+        await store.append("one", [record("a", "agent_message")], head=HeadPatch(insert={"pins": [1]}))
+        await store.append("one", [record("b")], head=HeadPatch(insert={"pins": [2]}))
         await store.append("one", [record("c")])
         lease = await primary.inner.claim("one", owner="eraser", ttl_s=30)
         assert lease is not None
@@ -253,6 +253,9 @@ async def test_what_was_said_to_a_session_that_was_erased_meanwhile_goes_to_a_re
         assert len(report.notes) == 2
         kept = await primary.read(report.forked_to, after=1)
         assert [orjson.loads(each.record.body)["content"] for each in kept] == ["a", "b", "c"]
+        fork = await primary.head(report.forked_to)
+        assert fork is not None
+        assert fork.pins == (2,)  # and not the event that was erased
         assert await store.head("one") is None
 
 
@@ -277,3 +280,67 @@ async def test_what_was_merged_has_left_the_spool(tmp_path: Path) -> None:
         listed = {head.session_id: head.last_seq for head in (await store.list(SessionQuery())).items}
         assert listed == {"one": 3, "two": 2}
         assert [report.session_id for report in store.reports] == ["one"]
+
+
+@pytest.mark.parametrize("left", [2, 9])
+async def test_fork_of_a_stale_turn_names_its_own_events(left: int, tmp_path: Path) -> None:
+    """In the fork what is pinned and waits are the events that were, and none that went elsewhere; cut or not (LS-9, A49)."""
+    async with pair(tmp_path) as (store, primary):
+        await begin(store)
+        lease = await store.claim("one", owner="a", ttl_s=30)
+        assert lease is not None
+        primary.refuses = True
+        await store.append("one", [record("said")], head=HeadPatch(insert_at={"waiting": [0]}))
+        for text in ("first", "second"):
+            await store.append("one", [record(text, "agent_message")], token=lease.token)
+        pinned = HeadPatch(insert={"pins": [1, 2, 3], "waiting": [4]}, discard={"waiting": [2, 3]})
+        await store.append("one", [record("third", "agent_message")], head=pinned, token=lease.token)
+        await primary.inner.release(lease)
+        assert await primary.inner.claim("one", owner="b", ttl_s=30) is not None
+        primary.refuses, primary.appends_left = False, left
+        if left == 2:
+            with pytest.raises(StoreUnavailableError):
+                await store.recover()
+            primary.appends_left = None
+        (report,) = await store.recover()
+        assert report.forked_to is not None
+        fork = await primary.head(report.forked_to)
+        assert fork is not None
+        texts = {
+            event.seq: orjson.loads(event.record.body).get("content") for event in await primary.read(fork.session_id)
+        }
+        assert texts == {2: None, 3: "first", 4: "second", 5: "third"}
+        assert (fork.base_seq, fork.pins, fork.waiting) == (1, (1, 3), (4,))
+        assert await log(primary) == [(1, "begin one"), (2, "said")]
+
+
+async def test_turn_whose_place_was_taken_goes_to_a_fork(tmp_path: Path) -> None:
+    """Its lease is still its holder's, but it did not see what came before it in the primary (LS-9, C3)."""
+    async with pair(tmp_path) as (store, primary):
+        await begin(store)
+        lease = await store.claim("one", owner="a", ttl_s=30)
+        assert lease is not None
+        primary.refuses = True
+        await store.append("one", [record("a", "agent_message")], token=lease.token)
+        await primary.inner.append("one", [record("x")])
+        primary.refuses = False
+        (report,) = await store.recover()
+        assert (report.merged, report.forked) == (0, 1)
+        assert await log(primary) == [(1, "begin one"), (2, "x")]
+
+
+async def test_turn_behind_an_event_that_others_were_before_goes_to_a_fork(tmp_path: Path) -> None:
+    """Where an event stands in the primary after all, but behind others, what the turn did next has lost its place (LS-9, C3)."""
+    async with pair(tmp_path) as (store, primary):
+        await begin(store)
+        lease = await store.claim("one", owner="a", ttl_s=30)
+        assert lease is not None
+        primary.refuses = True
+        for text in "ab":
+            await store.append("one", [record(text, "agent_message")], token=lease.token)
+        await primary.inner.append("one", [record("x")])
+        await primary.inner.append("one", [record("a", "agent_message")], token=lease.token)
+        primary.refuses = False
+        (report,) = await store.recover()
+        assert (report.merged, report.forked) == (1, 1)
+        assert await log(primary) == [(1, "begin one"), (2, "x"), (3, "a")]
