@@ -45,6 +45,7 @@ from kipu.stores.leasing import claimed, holds, released, renewed
 from kipu.stores.memory_mark import MarkInMemory
 from kipu.stores.offloading import check_reload, let_go, refuse_archived, taken_back
 from kipu.stores.paging import check_order, decode_cursor, encode_cursor, page_size
+from kipu.stores.same_value import same_value
 from kipu.stores.times import iso_from_us
 
 URL = "memory://"
@@ -481,7 +482,7 @@ def row_matches(row: Mapping[str, Any], query: SessionQuery) -> bool:
         and (query.visible_to in {None, row.get("owner", "")} or query.visible_to in (row.get("members") or ()))
         and (query.statuses is None or row.get("status", "active") in query.statuses)
         and query.tags <= set(row.get("tags", ()))
-        and all(_same(metadata.get(name), value) for name, value in query.metadata.items())
+        and all(same_value(metadata.get(name), value) for name, value in query.metadata.items())
         and query.key in {None, key}
         and (query.key_prefix is None or (key or "").startswith(query.key_prefix))
         and query.forked_from in {None, row.get("forked_from")}
@@ -493,7 +494,3 @@ def row_matches(row: Mapping[str, Any], query: SessionQuery) -> bool:
         and query.open_turn in {None, bool(row.get("open_turn"))}
         and not (query.unindexed and row.get("indexed_seq", 0) >= row["last_seq"])
     )
-
-
-def _same(left: Any, right: Any) -> bool:
-    return bool(left == right) and isinstance(left, bool) == isinstance(right, bool)

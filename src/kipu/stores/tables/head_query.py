@@ -10,9 +10,11 @@ import orjson
 from kipu.errors import InvalidQueryError
 from kipu.ports.store import SessionQuery
 from kipu.stores.paging import check_order, decode_cursor
+from kipu.stores.same_value import same_value
 from kipu.stores.tables import member_table
 
 _FENCE = "\x1f"
+_INTEGERS = range(-(1 << 63), 1 << 63)  # those of the engine; JSON has bigger ones
 _Terms = list[tuple[str, tuple[Any, ...]]]
 
 
@@ -98,22 +100,22 @@ def _contents(metadata: Mapping[str, Any]) -> _Terms:
             terms.append(("json_extract(data, ?) IS NULL", (path,)))
         elif isinstance(value, bool):
             terms.append(("json_type(data, ?) = ?", (path, "true" if value else "false")))
-        elif isinstance(value, (int, float)):
+        elif isinstance(value, float) or (isinstance(value, int) and value in _INTEGERS):
             condition = "json_type(data, ?) IN ('integer', 'real') AND json_extract(data, ?) = ?"
             terms.append((condition, (path, path, value)))
         elif isinstance(value, str):
-            terms.append(("json_extract(data, ?) = ?", (path, value)))
+            terms.append(("json_type(data, ?) = 'text' AND json_extract(data, ?) = ?", (path, path, value)))
         else:
-            terms.append(("kipu_same(json_extract(data, ?), ?)", (path, orjson.dumps(value).decode())))
+            terms.append(("kipu_same(data -> ?, ?)", (path, orjson.dumps(value).decode())))
     return terms
 
 
 def same_json(*texts: Any) -> bool:
-    """Return whether two JSON texts mean the same; registered in SQL as `kipu_same` for objects and arrays."""
+    """Return whether two JSON texts mean the same; registered in SQL as `kipu_same` for what SQL cannot compare."""
     left, right = texts
     if not isinstance(left, str):
         return False
     try:
-        return bool(orjson.loads(left) == orjson.loads(right))
+        return same_value(orjson.loads(left), orjson.loads(right))
     except ValueError:
         return False
