@@ -16,9 +16,8 @@ from kipu.testing.conformance.subject import OWNER_B, TURN_TYPE, Subject, state_
 
 async def fill(subject: Subject, store: EventStore, *, session_id: str, mark: str) -> str:
     """Put `mark` into every place a session can have, and return a blob's digest."""
-    await subject.begin(
-        store, session_id, title=f"title-{mark}", key=f"k:{mark}", metadata={mark: mark}, tags=[mark], owner=mark
-    )
+    named = {"title": f"title-{mark}", "key": f"k:{mark}", "owner": mark, "members": {f"member-{mark}": "viewer"}}
+    await subject.begin(store, session_id, **named, metadata={mark: mark}, tags=[mark])
     await store.bind(f"k:{mark}", session_id)
     for number in range(20):
         record = subject.record(

@@ -262,11 +262,15 @@ async def a_buried_id_is_taken(subject: Subject) -> None:
     await store.bury(buried)
     await store.bury(buried)
     await store.bury([])
+    await subject.begin(store, "erased")
+    receipt = await store.erase("erased", lease=await subject.claim(store, "erased"))
+    await store.bury([buried[0]._replace(session_id="erased")])
     with expect_error(SessionErasedError):
         await subject.begin(store, "gone")
     await subject.say(store, "there")
     expect_equal(await store.head("gone"), None, what="the head of a buried id")
-    expect_equal(await store.tombstones(), buried[:1], what="the tombstones")
+    erased = Tombstone("erased", receipt.erased_at)
+    expect_equal(await store.tombstones(), [erased, buried[0]], what="the tombstones")
 
 
 @requirement(272, "C20", "C22", needs=("persistent",))

@@ -154,6 +154,9 @@ async def indexing_twice_is_harmless(subject: Subject) -> None:
     await store.index(again, indexed={"s1": 3})
     await store.index(again + again, indexed={"s1": 3})
     expect_equal(await found(store, "word"), [("s1", 3), ("s1", 2)], what="the hits")
+    await subject.say(store, "s1", text="another")
+    await store.index([IndexEntry("s1", 4, ("another",)), *again], indexed={"s1": 4})
+    expect_equal(await found(store, "word"), [("s1", 3), ("s1", 2)], what="the hits behind another event")
 
 
 @requirement(116, "B50", needs=NEEDS)
@@ -167,6 +170,9 @@ async def the_index_says_how_far_it_is(subject: Subject) -> None:
     expect_equal([head.session_id for head in listed], ["s2"], what="the sessions behind")
     head = await store.head("s1")
     expect_equal(head and head.indexed_seq, 2, what="indexed_seq")
+    await store.index([], indexed={"s1": 1})
+    head = await store.head("s1")
+    expect_equal(head and head.indexed_seq, 2, what="indexed_seq after what came late")
     await store.index([], indexed={"s2": 1})
     expect_equal(
         (await store.list(SessionQuery(unindexed=True))).items, (), what="the sessions behind after catching up"
