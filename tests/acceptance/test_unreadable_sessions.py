@@ -133,6 +133,21 @@ def test_a_person_is_not_said_to_be_erased_as_a_whole(kipu: CommandLine, person:
     assert sorted(kipu.ids()) == (["lost"] if person == "local" else sorted(NAMES))
 
 
+@pytest.mark.parametrize("kipu", ["key"], indirect=True)
+def test_a_session_of_others_keeps_no_person_from_being_erased(kipu: CommandLine) -> None:
+    """What somebody said in another's session that cannot be read is not counted, which is told; all of theirs goes (A26, B58)."""
+
+    async def begin() -> None:
+        async with await open_manager(kipu.store) as manager:
+            anns = await manager.create_session("anns", principal=Principal("ann"))
+            await manager.save_event(anns, UserMessageEvent(content="I am ann"), principal=Principal("ann"))
+
+    asyncio.run(begin())
+    ran = kipu.run("erase", "--person", "ann", "--yes")
+    assert (ran.code, "lost is somebody else's and keeps what they said in it" in ran.stderr) == (0, True), ran.stderr
+    assert sorted(kipu.ids()) == sorted(NAMES)
+
+
 async def test_what_cannot_be_read_is_named_to_nobody_else(kipu: CommandLine, tmp_path: Path) -> None:
     """Somebody who exports their own data learns of no session that is not theirs (C19, A20)."""
     async with await open_manager(kipu.store) as manager:

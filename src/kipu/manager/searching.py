@@ -10,19 +10,16 @@ import orjson
 
 from kipu.context.item import Item
 from kipu.errors import (
-    ArchiveError,
-    DataKeyMissingError,
     InvalidQueryError,
     SearchUnavailableError,
-    StoreCorruptError,
     StoreFullError,
     StoreReadOnlyError,
-    StoreUnavailableError,
 )
 from kipu.events.ids import check_session_id
 from kipu.events.registry import EVENT_CLASSES
 from kipu.manager.access import Verb, may
 from kipu.manager.loader import item_of
+from kipu.manager.unreadable import UNREADABLE
 from kipu.ports.head import Head
 from kipu.ports.principal import Principal
 from kipu.ports.store import EventStore, IndexEntry, Page, SearchQuery, SessionQuery, StoredEvent
@@ -32,8 +29,6 @@ _log = logging.getLogger(__name__)
 BATCH_EVENTS = 500
 SNIPPET_CHARACTERS = 160
 _ONE_TEXT = {"user_message": "content", "agent_message": "content", "tool_result": "result"}
-# What one session alone may have; of a store that cannot be asked at all, its own search says so.
-_UNREADABLE = (ArchiveError, DataKeyMissingError, StoreCorruptError, StoreUnavailableError)
 Progress = Callable[[int], None]
 
 
@@ -69,7 +64,7 @@ class Searcher:
                     done += await self._index_session(head, progress, done)
                 except StoreFullError:
                     raise
-                except _UNREADABLE as error:  # one session that cannot be read keeps nobody from searching the rest
+                except UNREADABLE as error:  # one session that cannot be read keeps nobody from searching the rest
                     _log.warning("what session %s says is not found: %s", head.session_id, error)
             cursor = page.cursor
             if cursor is None:
@@ -135,7 +130,7 @@ class Searcher:
                 continue
             try:
                 stored = await self._store.read(found.session_id, after=found.seq - 1, until=found.seq, limit=1)
-            except _UNREADABLE as error:
+            except UNREADABLE as error:
                 hits.append(SearchHit(head.session_id, found.seq, "", "", head.display_title, f"({error})"))
                 continue
             if stored:
@@ -145,7 +140,7 @@ class Searcher:
     async def _head(self, session_id: str) -> Head | None:
         try:
             return await self._store.head(session_id)
-        except _UNREADABLE as error:
+        except UNREADABLE as error:
             _log.warning("what session %s says is not shown: %s", session_id, error)
             return None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 
 import orjson
@@ -15,6 +14,7 @@ from kipu.manager.denials import Denials
 from kipu.manager.erasing.eraser import Eraser, Progress, Request, finish_erasures, forks_of
 from kipu.manager.erasing.receipt import Receipt, person_digest
 from kipu.manager.holding import hold_of, require_not_held
+from kipu.manager.unreadable import UNREADABLE
 from kipu.ports.head import Head
 from kipu.ports.principal import Principal
 from kipu.ports.store import EventStore, SessionQuery
@@ -137,7 +137,10 @@ class Ending:
             query = replace(query, cursor=page.cursor)
 
     async def _elsewhere(self, person: Principal, *, skipped: set[str], progress: Progress | None) -> dict[str, int]:
-        """Count what the person said in sessions that stay. They are others' histories, and nothing rewrites a log (A26)."""
+        """Count what the person said in sessions that stay. They are others' histories, and nothing rewrites a log (A26).
+
+        One that cannot be read counts as 0: it keeps nobody from being erased, and its owner can be asked.
+        """
         counts: dict[str, int] = {}
         looked = 0
         async for head in self._heads(SessionQuery(tenant=person.tenant, limit=_PAGE)):
@@ -146,10 +149,14 @@ class Ending:
                 progress("looked at", looked, 0)
             if head.session_id in skipped or head.owner in {"", person.id}:
                 continue
-            with suppress(SessionNotFoundError):
+            try:
                 count = await self._said_by(person.id, head.session_id)
                 if count:
                     counts[head.session_id] = count
+            except SessionNotFoundError:
+                continue
+            except UNREADABLE:
+                counts[head.session_id] = 0
         return counts
 
     async def _said_by(self, principal_id: str, session_id: str) -> int:

@@ -42,7 +42,9 @@ class Receipt:
     kept: tuple[str, ...] = ()
     detached: tuple[str, ...] = ()  # forks that took over what they shared
     held: tuple[str, ...] = ()  # sessions of the person under legal hold: they stand
-    elsewhere: Mapping[str, int] = field(default_factory=dict)  # sessions of others → messages of the person in them
+    elsewhere: Mapping[str, int] = field(
+        default_factory=dict
+    )  # sessions of others → the person's messages, 0: unreadable
     person: str | None = None
     tenant: str = ""
     resumed: bool = False
