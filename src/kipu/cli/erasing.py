@@ -156,8 +156,8 @@ def _tell(invocation: Invocation, receipt: Receipt, *, unreadable: Sequence[str]
     for held in receipt.held:
         output.say(f"{held} is under legal hold and stands", style="yellow")
     for session_id, count in receipt.elsewhere.items():
-        kept = f"{count} messages of theirs" if count else "what they said in it: it cannot be read, nor counted"
-        output.say(f"{session_id} is somebody else's and keeps {kept}", style="yellow")
+        said = f"{count} messages of theirs" if count else "what they said in it: it cannot be read, nor counted"
+        output.say(f"{session_id} is somebody else's and keeps {said}", style="yellow")
     if receipt.proof is not None and receipt.proof.repeated:
         places = ", ".join(receipt.proof.places)
         output.say(f"words that stood in it stand in {places} too: said elsewhere, or left over", style="yellow")

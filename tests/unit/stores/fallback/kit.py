@@ -91,6 +91,14 @@ async def begin(store: EventStore, session_id: str = "one", **fields: Any) -> Ap
     return await store.append(session_id, [record(f"begin {session_id}", "session_init")], head=patch)
 
 
+async def begin_turn(store: EventStore) -> Lease:
+    """Make a session, and claim it as a turn does."""
+    await begin(store)
+    lease = await store.claim("one", owner="a", ttl_s=30)
+    assert lease is not None
+    return lease
+
+
 async def log(store: EventStore, session_id: str = "one") -> list[tuple[int, str]]:
     """Return seq and text of every event."""
     return [(event.seq, orjson.loads(event.record.body)["content"]) for event in await store.read(session_id)]

@@ -13,7 +13,7 @@ from kipu.errors import StoreUnavailableError
 from kipu.ports.head import HeadPatch
 from kipu.ports.store import Lease
 from kipu.testing.faults import file_damage
-from tests.unit.stores.fallback.kit import begin, log, pair, record
+from tests.unit.stores.fallback.kit import begin, begin_turn, log, pair, record
 
 LOG = Path("spool", "one", "000001.jsonl")
 WHOLE = ["begin one", "a", "b", "c", "d"]
@@ -144,9 +144,7 @@ async def test_what_a_damaged_batch_says_of_its_records_is_said_of_those_that_ar
 async def test_turn_goes_on_behind_a_lost_line(tmp_path: Path) -> None:
     """What a turn did after a record that was lost is in its session, under its lease, and in no fork (A49, A53, C16)."""
     async with pair(tmp_path) as (store, primary):
-        await begin(store)
-        lease = await store.claim("one", owner="a", ttl_s=30)
-        assert lease is not None
+        lease = await begin_turn(store)
         primary.refuses = True
         for text in "abc":
             await store.append("one", [record(text, "agent_message")], token=lease.token)

@@ -12,7 +12,7 @@ from kipu.errors import LeaseLostError, StoreUnavailableError
 from kipu.ports.head import HeadPatch
 from kipu.ports.store import MAX_PAGE, Binding, SessionQuery
 from kipu.testing.fakes import FakeClock
-from tests.unit.stores.fallback.kit import begin, log, pair, record
+from tests.unit.stores.fallback.kit import begin, begin_turn, log, pair, record
 
 
 @pytest.mark.parametrize("left", range(5))
@@ -48,9 +48,7 @@ async def test_append_that_had_happened_after_all_is_not_doubled(tmp_path: Path)
 async def test_holder_goes_on_over_refusal_and_merge(tmp_path: Path) -> None:
     """A turn that began in the primary runs on in the spool, and in the primary again, under one token (LS-8, C3, A39)."""
     async with pair(tmp_path) as (store, primary):
-        await begin(store)
-        lease = await store.claim("one", owner="a", ttl_s=30)
-        assert lease is not None
+        lease = await begin_turn(store)
         for text in "abcd":
             primary.refuses = text in "bc"
             await store.append("one", [record(text, "agent_message")], token=lease.token)
@@ -99,9 +97,7 @@ async def test_nobody_claims_a_session_before_it_is_merged(tmp_path: Path) -> No
 async def test_stale_turn_goes_to_a_reported_fork_and_arrivals_merge(tmp_path: Path) -> None:
     """Somebody took the session over in the primary: the old turn is kept apart, what people said is not (LS-9, C3, A49)."""
     async with pair(tmp_path) as (store, primary):
-        await begin(store)
-        lease = await store.claim("one", owner="a", ttl_s=30)
-        assert lease is not None
+        lease = await begin_turn(store)
         primary.refuses = True
         await store.append("one", [record("said")], head=HeadPatch(insert_at={"waiting": [0]}))
         await store.append("one", [record("old answer", "agent_message")], token=lease.token)
@@ -286,9 +282,7 @@ async def test_what_was_merged_has_left_the_spool(tmp_path: Path) -> None:
 async def test_fork_of_a_stale_turn_names_its_own_events(left: int, tmp_path: Path) -> None:
     """In the fork what is pinned and waits are the events that were, and none that went elsewhere; cut or not (LS-9, A49)."""
     async with pair(tmp_path) as (store, primary):
-        await begin(store)
-        lease = await store.claim("one", owner="a", ttl_s=30)
-        assert lease is not None
+        lease = await begin_turn(store)
         primary.refuses = True
         await store.append("one", [record("said")], head=HeadPatch(insert_at={"waiting": [0]}))
         for text in ("first", "second"):
@@ -317,9 +311,7 @@ async def test_fork_of_a_stale_turn_names_its_own_events(left: int, tmp_path: Pa
 async def test_turn_whose_place_was_taken_goes_to_a_fork(tmp_path: Path) -> None:
     """Its lease is still its holder's, but it did not see what came before it in the primary (LS-9, C3)."""
     async with pair(tmp_path) as (store, primary):
-        await begin(store)
-        lease = await store.claim("one", owner="a", ttl_s=30)
-        assert lease is not None
+        lease = await begin_turn(store)
         primary.refuses = True
         await store.append("one", [record("a", "agent_message")], token=lease.token)
         await primary.inner.append("one", [record("x")])
@@ -332,9 +324,7 @@ async def test_turn_whose_place_was_taken_goes_to_a_fork(tmp_path: Path) -> None
 async def test_turn_behind_an_event_that_others_were_before_goes_to_a_fork(tmp_path: Path) -> None:
     """Where an event stands in the primary after all, but behind others, what the turn did next has lost its place (LS-9, C3)."""
     async with pair(tmp_path) as (store, primary):
-        await begin(store)
-        lease = await store.claim("one", owner="a", ttl_s=30)
-        assert lease is not None
+        lease = await begin_turn(store)
         primary.refuses = True
         for text in "ab":
             await store.append("one", [record(text, "agent_message")], token=lease.token)
